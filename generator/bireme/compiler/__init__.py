@@ -1,0 +1,1 @@
+"""From a SavedModel to a feature plan, embedding tables and a dense ONNX."""

@@ -1,0 +1,1 @@
+"""From a compiled model to a Triton model repository."""

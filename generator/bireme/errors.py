@@ -1,0 +1,75 @@
+"""Every error a user can cause, each with a place and a remedy.
+
+The data flow, and who raises what::
+
+    spec.yaml --SpecError--> SavedModel --CompileError--> plan + ONNX --EmitError--> repository
+    repository --ServerError--> running tritonserver --VerifyError--> scores
+
+The command line prints `where: message` and the hint, without a traceback, and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BiremeError",
+    "ClientError",
+    "CompileError",
+    "EmitError",
+    "ServerError",
+    "SpecError",
+    "VerifyError",
+]
+
+
+class BiremeError(Exception):
+    """A fault that the reader can act on.
+
+    Args:
+        where: the thing at fault: a file, a feature, a node, a port.
+        message: what is wrong with it, in one sentence.
+        hint: what to do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, where: str, message: str, hint: str = "") -> None:
+        self.where = where
+        self.message = message
+        self.hint = hint
+        super().__init__(f"{where}: {message}" + (f" ({hint})" if hint else ""))
+
+
+class SpecError(BiremeError):
+    """The build spec (YAML) or its agreement with the model is wrong."""
+
+    exit_code = 2
+
+
+class CompileError(BiremeError):
+    """The SavedModel cannot be read, or a compiler pass cannot carry it over exactly."""
+
+    exit_code = 3
+
+
+class EmitError(BiremeError):
+    """The model repository cannot be written, or does not say what was meant."""
+
+    exit_code = 4
+
+
+class ServerError(BiremeError):
+    """tritonserver cannot be found or started, or does not become ready."""
+
+    exit_code = 5
+
+
+class VerifyError(BiremeError):
+    """Served scores differ from the original model's."""
+
+    exit_code = 6
+
+
+class ClientError(BiremeError):
+    """A request was malformed or refused by the server."""
+
+    exit_code = 7

@@ -1,0 +1,123 @@
+"""The build spec, and the contract that follows from it.
+
+`BuildSpec` is what a user writes (a few lines of YAML). `Contract` is what the rest of the kit reads: the
+one place where the names, shapes and dtypes of the served ensemble are decided.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from bireme_runtime.plan import Feature
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from bireme.errors import SpecError
+
+__all__ = ["BuildSpec", "Contract", "Target", "read_spec"]
+
+Target = Literal["cpu", "gpu"]
+
+
+class BuildSpec(BaseModel):
+    """What the model does not say about itself. Everything else is read out of the SavedModel."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=100)
+    """Name of the ensemble; its parts are called `<model>_preprocess`, `<model>_dnn`, `<model>_postprocess`."""
+    saved_model: Path
+    """The SavedModel folder, relative to the spec file."""
+    user: tuple[str, ...] = Field(min_length=1)
+    """Inputs that describe the user or the request; every other input describes a candidate."""
+    signature: str = "serving_default"
+    """Which signature of the SavedModel to serve."""
+    outputs: dict[str, str] = {}
+    """Task name → signature output. Empty: every output, under its own name."""
+    defaults: dict[str, Any] = {}
+    """Values for inputs that a request may leave out (a list for a sequence)."""
+    text: dict[str, Literal["utf8", "bytes"]] = {}
+    """String inputs that may hold arbitrary bytes ("bytes"); the others must be valid UTF-8."""
+    buckets: tuple[int, ...] = (64, 128, 256, 512)
+    """Candidate counts that the DNN is prepared for. A request is padded to the next one."""
+    max_users: int = Field(default=16, ge=1, le=1024)
+    """Users that one DNN execution may hold (Triton's max_batch_size)."""
+    samples: Path | None = None
+    """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass."""
+
+    @field_validator("buckets")
+    @classmethod
+    def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or value[0] < 1 or list(value) != sorted(set(value)):
+            raise ValueError("buckets must be positive and strictly ascending")
+        return value
+
+
+class Contract(BaseModel):
+    """Names, shapes and dtypes of the served ensemble (see DESIGN: the request contract)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str
+    features: tuple[Feature, ...]
+    tasks: tuple[str, ...]
+    """Output names; each is FP32 [users, candidates]."""
+    user_width: int
+    item_width: int
+    buckets: tuple[int, ...]
+    max_users: int
+    target: Target
+
+    @property
+    def preprocess(self) -> str:
+        """Model name of the feature and embedding step."""
+        return f"{self.model}_preprocess"
+
+    @property
+    def dnn(self) -> str:
+        """Model name of the dense network."""
+        return f"{self.model}_dnn"
+
+    @property
+    def postprocess(self) -> str:
+        """Model name of the step that trims bucket padding (gpu target only)."""
+        return f"{self.model}_postprocess"
+
+    @property
+    def max_candidates(self) -> int:
+        """Largest N that a request may hold."""
+        return self.buckets[-1]
+
+    @property
+    def handover(self) -> Literal["float32", "float16"]:
+        """Dtype of `user` and `items` between the steps: FP16 halves the hop where a GPU computes anyway."""
+        return "float16" if self.target == "gpu" else "float32"
+
+
+def read_spec(path: Path) -> BuildSpec:
+    """Read and validate a spec file; paths in it are resolved against its folder.
+
+    Raises:
+        SpecError: the file is missing, is not YAML, or has a wrong or unknown field.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(str(path), f"cannot be read: {error.strerror}", "name a spec file (YAML)") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        detail = " ".join(str(error).split())
+        raise SpecError(str(path), f"is not valid YAML: {detail}", "see examples/obd/bireme.yaml") from None
+    if not isinstance(raw, dict):
+        raise SpecError(str(path), "must hold a mapping", "see examples/obd/bireme.yaml")
+    try:
+        spec = BuildSpec.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "spec"
+        message = first["msg"].removeprefix("Value error, ")
+        known = ", ".join(BuildSpec.model_fields)
+        raise SpecError(f"{path}: {place}", message, f"fields are: {known}") from None
+    base = path.parent
+    samples = base / spec.samples if spec.samples is not None else None
+    return spec.model_copy(update={"saved_model": base / spec.saved_model, "samples": samples})

@@ -1,0 +1,1 @@
+"""Served scores against the original model."""
