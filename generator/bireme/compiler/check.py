@@ -1,0 +1,82 @@
+"""Each pass against the original model, on sample rows: a mismatch stops the build and names the pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bireme.compiler.graph import Graph, tf
+from bireme.errors import CompileError
+
+__all__ = ["Checker", "run_graph"]
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def run_graph(graph: Graph, rows: Arrays, fetches: dict[str, str] | None = None) -> Arrays:
+    """Execute a graph in TensorFlow.
+
+    Args:
+        graph: the graph; its captures are bound to the loaded model's variables and lookup tables.
+        rows: signature input → values [rows, ...].
+        fetches: name → tensor; by default the graph's outputs.
+    """
+    graph_def = graph.to_graph_def()
+    wanted = graph.outputs if fetches is None else fetches
+    specs = [tf.TensorSpec(None, _dtype(graph, name)) for name in graph.features]
+
+    def imported(*values: Any) -> list[Any]:
+        current = tf.compat.v1.get_default_graph()
+        feeds = {f"{node}:0": value for node, value in zip(graph.features.values(), values, strict=True)}
+        feeds |= {f"{node}:0": current.capture(c.handle) for node, c in graph.captures.items()}
+        result: list[Any] = tf.graph_util.import_graph_def(
+            graph_def, input_map=feeds, return_elements=list(wanted.values())
+        )
+        return result
+
+    function = tf.compat.v1.wrap_function(imported, specs)
+    feeds = [tf.constant(rows[name], dtype=_dtype(graph, name)) for name in graph.features]
+    return {name: value.numpy() for name, value in zip(wanted, function(*feeds), strict=True)}
+
+
+def _dtype(graph: Graph, feature: str) -> Any:
+    return tf.as_dtype(graph.nodes[graph.features[feature]].attr["dtype"].type)
+
+
+class Checker:
+    """Compares the outputs of each pass with the original's, and keeps the differences for the report.
+
+    Args:
+        expected: task → original scores [rows].
+        tolerance: largest allowed absolute difference.
+    """
+
+    def __init__(self, expected: Arrays, tolerance: float) -> None:
+        self.expected = expected
+        self.tolerance = tolerance
+        self.differences: dict[str, float] = {}
+
+    def __call__(self, name: str, run: Callable[[], Arrays]) -> None:
+        """Run a pass's result and compare.
+
+        Raises:
+            CompileError: an output differs, naming the pass, the task and the first row at fault.
+        """
+        worst = 0.0
+        for task, actual in run().items():
+            wanted = self.expected[task].reshape(-1)
+            difference = np.abs(actual.reshape(-1).astype(np.float64) - wanted)
+            # NaN scores (where the original has none) must not pass as "no difference".
+            difference = np.where(np.isnan(difference) & ~np.isnan(wanted), np.inf, np.nan_to_num(difference))
+            if difference.size and difference.max() > self.tolerance:
+                row = int(difference.argmax())
+                raise CompileError(
+                    f"pass {name}, output '{task}'",
+                    f"differs from the original model by {difference[row]:.3g} in sample row {row}"
+                    f" (tolerance {self.tolerance:g})",
+                    "this is a fault in the compiler, not in your model: please report it with the model's graph",
+                )
+            worst = max(worst, float(difference.max(initial=0.0)))
+        self.differences[name] = worst

@@ -1,0 +1,182 @@
+"""What a tensor on the CPU side means: the values that `lower` computes and `split` turns into plan steps.
+
+Shapes are symbolic: "R" is the row (a user–candidate pair), "L" the length of a sequence, integers are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+from bireme_runtime.plan import Mask
+
+from bireme.compiler.graph import Capture
+
+__all__ = ["Count", "Dim", "Ids", "Masked", "Numbers", "Raw", "Rows", "Value", "insert", "reshape", "strided"]
+
+Dim = Union[str, int]
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A feature as it arrives."""
+
+    feature: str
+    dtype: str
+    shape: Shape
+
+    @property
+    def sequence(self) -> bool:
+        """Whether it has a length dimension."""
+        return "L" in self.shape
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Integer ids made from one feature.
+
+    Args:
+        kind: "hash_bucket", "vocabulary", "int_vocabulary", "bucketize" or "identity".
+        parameters: what that step needs besides the feature, hashable.
+        table: the lookup table behind a vocabulary.
+        overrides: (raw value, id) pairs that take precedence over the vocabulary.
+    """
+
+    feature: str
+    kind: str
+    parameters: tuple[Any, ...]
+    shape: Shape
+    non_negative: bool
+    table: Capture | None = None
+    overrides: tuple[tuple[bytes, int], ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for steps that compute the same ids."""
+        table = id(self.table.handle) if self.table is not None else None
+        return (self.feature, self.kind, self.parameters, table, self.overrides)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Which elements of a sequence count; boolean, or cast to 0/1."""
+
+    source: Raw | Ids
+    value: int | str
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many elements of a sequence the mask admits, at least `floor`."""
+
+    mask: Masked
+    shape: Shape
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of an embedding table, possibly masked and pooled.
+
+    Args:
+        ids: where.
+        variable: placeholder node of the table's variable.
+        width: columns of the table.
+        pool: None: still one row an id.
+    """
+
+    ids: Ids
+    variable: str
+    width: int
+    shape: Shape
+    mask: Masked | None = None
+    pool: str | None = None
+    floor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A numeric feature after a chain of scalar operations."""
+
+    feature: str
+    chain: tuple[tuple[str, float | None], ...]
+    shape: Shape
+
+
+Value = Union[Raw, Ids, Masked, Count, Rows, Numbers]
+
+
+def insert(value: Value, axis: int) -> Value:
+    """`ExpandDims`: a new dimension of size 1."""
+    shape = list(value.shape)
+    shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 1)
+    return replace(value, shape=tuple(shape))
+
+
+def drop(value: Value, axes: Sequence[int]) -> Value | None:
+    """`Squeeze`; None if a dropped dimension is not 1."""
+    rank = len(value.shape)
+    wanted = {axis % rank for axis in axes} or {i for i, d in enumerate(value.shape) if d == 1}
+    if any(value.shape[axis] != 1 for axis in wanted):
+        return None
+    return replace(value, shape=tuple(d for i, d in enumerate(value.shape) if i not in wanted))
+
+
+def reshape(value: Value, target: Sequence[int]) -> Value | None:
+    """`Reshape` that keeps rows apart and only adds or drops dimensions of size 1; else None."""
+    if not target or "L" in value.shape or (target[0] != -1 and value.shape != ("R",)):
+        return None
+    if [d for d in target[1:] if d != 1] != [d for d in value.shape[1:] if d != 1]:
+        return None
+    return replace(value, shape=("R", *target[1:]))
+
+
+def strided(value: Value, spec: Any, begin: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Value | None:
+    """`StridedSlice` that only inserts or drops dimensions of size 1 (`x[:, None]`, `x[:, 0]`); else None.
+
+    Args:
+        value: the sliced value.
+        spec: the node's attributes with the five masks.
+        begin: start of each slice.
+        end: stop of each slice.
+        step: stride of each slice.
+    """
+
+    def bit(mask: str, index: int) -> bool:
+        return bool(spec[mask].i >> index & 1)
+
+    source, result = list(value.shape), []
+    entries = len(begin)
+    for i in range(entries):
+        if bit("new_axis_mask", i):
+            result.append(1)
+        elif bit("ellipsis_mask", i):
+            later = sum(not bit("new_axis_mask", j) for j in range(i + 1, entries))
+            while len(source) > later:
+                result.append(source.pop(0))
+        elif not source:
+            return None
+        elif bit("shrink_axis_mask", i):
+            if source.pop(0) != 1 or begin[i] not in (0, -1):
+                return None
+        elif bit("begin_mask", i) and bit("end_mask", i) and step[i] == 1:
+            result.append(source.pop(0))
+        elif source[0] == 1 and (begin[i], end[i], step[i]) == (0, 1, 1):
+            result.append(source.pop(0))
+        else:
+            return None
+    return replace(value, shape=(*result, *source))
+
+
+def same_mask(first: Masked | None, second: Masked) -> bool:
+    """Whether two masks admit the same elements."""
+    return first is not None and (first.source, first.value) == (second.source, second.value)
+
+
+def plan_mask(mask: Masked, step_of: dict[tuple[Any, ...], str]) -> Mask:
+    """A mask as the plan writes it: over an id step, or over the raw feature."""
+    source = mask.source
+    return Mask(step_of[source.key] if isinstance(source, Ids) else source.feature, mask.value)
