@@ -72,7 +72,6 @@ class Vocabulary:
     feature: str
     file: str
     default: int
-    size: int
     op: Literal["vocabulary"] = "vocabulary"
 
 
@@ -84,7 +83,6 @@ class IntVocabulary:
     feature: str
     file: str
     default: int
-    size: int
     op: Literal["int_vocabulary"] = "int_vocabulary"
 
 

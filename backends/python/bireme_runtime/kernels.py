@@ -1,0 +1,180 @@
+"""What each step of a feature plan does, for all rows of a batch at once.
+
+`KERNELS[step.op]` takes the step and the `State` of the running batch. Id steps put an int64 array into
+`state.ids`; block steps write their columns of `state.outputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .farmhash import hash_bucket
+from .plan import Bucketize, Embed, Feature, HashBucket, IdentityId, IntVocabulary, Mask, Numeric, Side, Vocabulary
+from .requests import Array, Batch, Column
+from .strings import FlatStrings
+
+
+@dataclass
+class State:
+    """One batch on its way through the plan.
+
+    Args:
+        batch: the requests as columns.
+        features: name → feature.
+        tables: name → [rows, width].
+        vocabularies: file → opened vocabulary.
+        outputs: side → FP32 [rows of that side, width].
+        limit: largest magnitude that the hand-over dtype holds.
+        ids: id step → int64 ids, one an element of its feature's column.
+        feature_of: id step → its feature.
+    """
+
+    batch: Batch
+    features: Mapping[str, Feature]
+    tables: Mapping[str, Array]
+    vocabularies: Mapping[str, Any]
+    outputs: Mapping[Side, Array]
+    limit: float
+    ids: dict[str, Array] = field(default_factory=dict)
+    feature_of: dict[str, Feature] = field(default_factory=dict)
+
+    def column(self, feature: str) -> Column:
+        """A feature's column."""
+        return self.batch.columns[feature]
+
+    def strings(self, feature: str) -> FlatStrings:
+        """A string feature's values."""
+        values = self.column(feature).values
+        assert isinstance(values, FlatStrings)
+        return values
+
+    def numbers(self, feature: str) -> Array:
+        """A numeric feature's values."""
+        values = self.column(feature).values
+        assert isinstance(values, np.ndarray)
+        return values
+
+    def put_ids(self, step: str, feature: str, ids: Array) -> None:
+        """Result of an id step."""
+        self.ids[step] = ids
+        self.feature_of[step] = self.features[feature]
+
+
+def hash_bucket_step(step: HashBucket, state: State) -> None:
+    """FarmHash64 modulo buckets."""
+    state.put_ids(step.name, step.feature, hash_bucket(state.strings(step.feature), step.buckets))
+
+
+def vocabulary_step(step: Vocabulary, state: State) -> None:
+    """Exact string vocabulary."""
+    ids = state.vocabularies[step.file].lookup(state.strings(step.feature), step.default)
+    state.put_ids(step.name, step.feature, ids)
+
+
+def int_vocabulary_step(step: IntVocabulary, state: State) -> None:
+    """Exact integer vocabulary."""
+    ids = state.vocabularies[step.file].lookup(state.numbers(step.feature).astype(np.int64), step.default)
+    state.put_ids(step.name, step.feature, ids)
+
+
+def bucketize_step(step: Bucketize, state: State) -> None:
+    """How many edges are ≤ the value, compared in FP32 as TensorFlow does."""
+    edges = np.array(step.edges, dtype=np.float32)
+    values = state.numbers(step.feature)
+    state.put_ids(step.name, step.feature, np.searchsorted(edges, values, side="right").astype(np.int64))
+
+
+def identity_step(step: IdentityId, state: State) -> None:
+    """The feature is the id."""
+    state.put_ids(step.name, step.feature, state.numbers(step.feature).astype(np.int64, copy=False))
+
+
+def embed_step(step: Embed, state: State) -> None:
+    """Gather, and pool where the plan says so."""
+    ids, feature, table = state.ids[step.ids], state.feature_of[step.ids], state.tables[step.table]
+    lengths = state.column(feature.name).lengths
+    outside = ids.view(np.uint64) >= len(table)  # negative ids are huge as unsigned
+    if outside.any():
+        bad = int(np.flatnonzero(outside)[0])
+        what = f"gives id {ids[bad]}; table '{step.table}' has rows 0 to {len(table) - 1}"
+        raise state.batch.error(feature, lengths, bad, what)
+    block = state.outputs[step.side][:, step.offset : step.offset + step.width]
+    if step.pool is None:
+        # Ids are in range, so "clip" never clips; it spares numpy a buffered second check.
+        block[...] = table.take(ids, axis=0, mode="clip")
+        return
+    assert lengths is not None
+    block[...] = _pool(step, state, table, ids, lengths)
+
+
+def _pool(step: Embed, state: State, table: Array, ids: Array, lengths: Array) -> Array:
+    """Sum or mean of the admitted rows of each sequence; an empty one gives 0."""
+    if step.mask is not None:
+        admitted = _admitted(step.mask, state)
+        ids = ids[admitted]
+        row_of = np.repeat(np.arange(len(lengths)), lengths)
+        lengths = np.bincount(row_of[admitted], minlength=len(lengths))
+    result = np.zeros((len(lengths), step.width), dtype=np.float32)
+    filled = np.flatnonzero(lengths)
+    if len(filled):
+        starts = np.cumsum(lengths) - lengths
+        result[filled] = np.add.reduceat(table.take(ids, axis=0, mode="clip"), starts[filled], axis=0)
+    if step.pool == "mean":
+        result /= np.maximum(lengths, step.floor).astype(np.float32)[:, None]
+    return result
+
+
+def _admitted(mask: Mask, state: State) -> Array:
+    if mask.of in state.ids:
+        return state.ids[mask.of] != mask.value
+    assert isinstance(mask.value, str)
+    return ~state.strings(mask.of).equals(mask.value.encode("utf-8", "surrogateescape"))
+
+
+_OPERATIONS: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "rsub": lambda x, c: np.subtract(c, x),
+    "mul": np.multiply,
+    "div": np.divide,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "log1p": np.log1p,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "abs": np.abs,
+    "neg": np.negative,
+    "tanh": np.tanh,
+}
+
+
+def numeric_step(step: Numeric, state: State) -> None:
+    """A chain of scalar operations in FP32, in the order of the original graph."""
+    values = state.numbers(step.feature).astype(np.float32, copy=False)
+    with np.errstate(all="ignore"):
+        for name, constant in step.chain:
+            operation = _OPERATIONS[name]
+            values = operation(values) if constant is None else operation(values, np.float32(constant))
+        outside = ~(np.abs(values) <= state.limit)  # also true for NaN
+    if outside.any():
+        bad = int(np.flatnonzero(outside)[0])
+        done = ", ".join(name for name, _ in step.chain) or "conversion"
+        what = f"is {state.numbers(step.feature)[bad]}, which becomes {values[bad]} after {done}"
+        raise state.batch.error(state.features[step.feature], None, bad, what)
+    state.outputs[step.side][:, step.offset] = values
+
+
+KERNELS: dict[str, Callable[[Any, State], None]] = {
+    "hash_bucket": hash_bucket_step,
+    "vocabulary": vocabulary_step,
+    "int_vocabulary": int_vocabulary_step,
+    "bucketize": bucketize_step,
+    "identity": identity_step,
+    "embed": embed_step,
+    "numeric": numeric_step,
+}

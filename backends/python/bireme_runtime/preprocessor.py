@@ -1,0 +1,122 @@
+"""The CPU bank: a feature plan with its tables and vocabularies, run on batches of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .batching import bucket_for, pad_together
+from .kernels import KERNELS, State
+from .plan import Feature, IntVocabulary, Plan, Vocabulary
+from .requests import Array, Batch, Request, RequestError, measure
+from .tables import open_tables
+from .vocabulary import IntVocabulary as IntVocabularyFile
+from .vocabulary import Vocabulary as VocabularyFile
+
+__all__ = ["Features", "Preprocessor", "RequestError"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """What one request hands over to the DNN.
+
+    Args:
+        user: [users, user_width].
+        items: [users, candidates (or the bucket, if the plan pads), item_width].
+        candidates: N before padding.
+    """
+
+    user: Array
+    items: Array
+    candidates: int
+
+
+class Preprocessor:
+    """Runs a plan.
+
+    Args:
+        plan: the feature plan.
+        tables: table → [rows, width].
+        vocabularies: file → vocabulary.
+    """
+
+    def __init__(self, plan: Plan, tables: Mapping[str, Array], vocabularies: Mapping[str, Any]) -> None:
+        self.plan = plan
+        self._tables = tables
+        self._vocabularies = vocabularies
+        self._features: dict[str, Feature] = {feature.name: feature for feature in plan.features}
+        self._limit = float(np.finfo(plan.handover).max)
+
+    @classmethod
+    def open(cls, folder: Path) -> Preprocessor:
+        """Read `plan.json` and map everything it names.
+
+        Raises:
+            ValueError: a file is missing, truncated or of another format version.
+        """
+        try:
+            plan = Plan.read(folder / "plan.json")
+        except OSError as error:
+            raise ValueError(
+                f"feature plan: plan.json cannot be read ({error.strerror}); rebuild with `bireme build`"
+            ) from None
+        vocabularies: dict[str, Any] = {}
+        for step in plan.steps:
+            if isinstance(step, Vocabulary):
+                vocabularies[step.file] = VocabularyFile.load(folder / step.file)
+            elif isinstance(step, IntVocabulary):
+                vocabularies[step.file] = IntVocabularyFile.load(folder / step.file)
+        return cls(plan, open_tables(folder, plan.tables), vocabularies)
+
+    def run(self, requests: Sequence[Mapping[str, Array]]) -> list[Features | RequestError]:
+        """Handle a batch in one pass; a bad request gets its own error and the others their features.
+
+        Args:
+            requests: for each request, feature → tensor.
+
+        Returns:
+            One result a request, in order.
+        """
+        results: list[Features | RequestError | None] = [None] * len(requests)
+        good: list[tuple[int, Request]] = []
+        for index, tensors in enumerate(requests):
+            try:
+                good.append((index, measure(self.plan.features, tensors, self.plan.buckets[-1])))
+            except RequestError as error:
+                results[index] = error
+        while good:
+            try:
+                for (index, _), features in zip(good, self._run([r for _, r in good]), strict=True):
+                    results[index] = features
+                break
+            except RequestError as error:
+                # Rare: take the bad request out and run the others again.
+                results[good.pop(error.index)[0]] = error
+        return [result for result in results if result is not None]
+
+    def _run(self, requests: list[Request]) -> list[Features]:
+        plan = self.plan
+        batch = Batch(requests, plan.features)
+        user = np.empty((batch.total("user"), plan.user_width), dtype=np.float32)
+        items = np.empty((batch.total("item"), plan.item_width), dtype=np.float32)
+        outputs: Mapping[Any, Array] = {"user": user, "item": items}
+        state = State(batch, self._features, self._tables, self._vocabularies, outputs, self._limit)
+        for step in plan.steps:
+            KERNELS[step.op](step, state)
+        user = user.astype(plan.handover, copy=False)
+        items = items.astype(plan.handover, copy=False)
+        results = []
+        first_user = first_row = 0
+        for request in requests:
+            last_user = first_user + request.users
+            last_row = first_row + request.users * request.candidates
+            block = items[first_row:last_row].reshape(request.users, request.candidates, plan.item_width)
+            if plan.pad:
+                block = pad_together([block], bucket_for(request.candidates, plan.buckets))
+            results.append(Features(user[first_user:last_user], block, request.candidates))
+            first_user, first_row = last_user, last_row
+        return results

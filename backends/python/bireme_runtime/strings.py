@@ -1,0 +1,173 @@
+"""Many strings as three flat arrays, so that numpy works on all of them at once.
+
+Everything downstream (hashing, vocabularies, UTF-8 verdicts) reads only `data`, `starts` and `lengths`.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Sequence
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PADDING", "FlatStrings"]
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+# ASCII, so that broken UTF-8 in one string cannot swallow the next; a control character that feature values
+# do not hold, so that its positions alone tell where the strings end.
+_SEPARATOR = 0x1E
+# The longest block that may be read from the last byte of the last string.
+PADDING = 64
+_JOINER = bytes([_SEPARATOR])
+_TAIL = bytes(PADDING)
+_BLOCKS = [np.dtype((np.void, 8 * width)) if width else None for width in range(PADDING // 8 + 1)]
+
+
+class FlatStrings:
+    """n byte strings in one buffer.
+
+    String `i` is `data[starts[i] : starts[i] + lengths[i]]`. Starts need not ascend and may repeat.
+
+    Args:
+        data: uint8 [bytes], contiguous; an ASCII byte before and after every string, and at least `PADDING`
+            readable bytes after the last one.
+        starts: int64 [n], byte offsets into `data`.
+        lengths: int64 [n], bytes.
+    """
+
+    __slots__ = ("data", "lengths", "starts")
+
+    def __init__(self, data: Bytes, starts: Ints, lengths: Ints) -> None:
+        self.data = data
+        self.starts = starts
+        self.lengths = lengths
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    def __getitem__(self, index: int) -> bytes:
+        start = int(self.starts[index])
+        return self.data[start : start + int(self.lengths[index])].tobytes()
+
+    @classmethod
+    def from_objects(cls, values: npt.NDArray[np.object_]) -> FlatStrings:
+        """Flatten an object array of bytes (text is encoded as UTF-8), in C order whatever its shape.
+
+        Raises:
+            TypeError: an element is neither bytes nor text; names its position.
+        """
+        return cls.from_list(values.ravel().tolist())
+
+    @classmethod
+    def from_list(cls, values: Sequence[bytes | str]) -> FlatStrings:
+        """Flatten a list of bytes (text is encoded as UTF-8).
+
+        Raises:
+            TypeError: an element is neither bytes nor text; names its position.
+        """
+        items: list[Any] = [*values, _TAIL]
+        try:
+            joined = _JOINER.join(items)
+        except TypeError:
+            items = _encode(items)
+            joined = _JOINER.join(items)
+        data = np.frombuffer(joined, np.uint8)
+        n = len(items) - 1
+        ends = np.flatnonzero(data == _SEPARATOR)
+        if ends.size != n:  # Some string holds the separator itself: ask every string for its length.
+            lengths = np.fromiter(map(len, items), np.int64, n)
+            ends = np.cumsum(lengths + 1) - 1
+        starts = np.empty(n, np.int64)
+        starts[:1] = 0
+        np.add(ends[:-1], 1, out=starts[1:])
+        return cls(data, starts, ends - starts)
+
+    @classmethod
+    def concat(cls, parts: Sequence[FlatStrings]) -> FlatStrings:
+        """All strings of all parts, in order."""
+        if not parts:
+            return cls.from_list([])
+        if len(parts) == 1:
+            return parts[0]
+        offsets = np.cumsum([0, *(part.data.size for part in parts)]).tolist()
+        return cls(
+            np.concatenate([part.data for part in parts]),
+            np.concatenate([part.starts + offset for part, offset in zip(parts, offsets)]),
+            np.concatenate([part.lengths for part in parts]),
+        )
+
+    def take(self, indices: Union[npt.NDArray[np.integer[Any]], slice]) -> FlatStrings:
+        """The strings at `indices`; the buffer is shared, not copied."""
+        return FlatStrings(self.data, self.starts[indices], self.lengths[indices])
+
+    def words(self, offset: int | Ints) -> Words:
+        """The little-endian word at byte `offset` (one for all, or one each) of every string: uint64 [n].
+
+        Bytes past a string's end are whatever follows it.
+        """
+        return self.block(offset, 1)[:, 0]
+
+    def block(self, offset: int | Ints, width: int) -> Words:
+        """`width` (1..8) consecutive words from byte `offset` of every string: uint64 [n, width].
+
+        One gather whatever the width. Bytes past a string's end are whatever follows it.
+
+        Raises:
+            IndexError: an offset reaches past the buffer.
+        """
+        count = self.data.size - 8 * width + 1
+        # One window per byte: windows overlap and are unaligned, which numpy's fancy indexing allows.
+        windows = np.ndarray((count,), _BLOCKS[width], self.data, strides=(1,))
+        where = self.starts if isinstance(offset, int) and offset == 0 else self.starts + offset
+        words: Words = windows[where].view("<u8").reshape(-1, width)
+        return words
+
+    def first_invalid_utf8(self) -> int:
+        """Index of the first string that is not valid UTF-8; -1 if there is none."""
+        invalid = self.invalid_utf8()
+        return int(invalid[0]) if invalid.size else -1
+
+    def invalid_utf8(self) -> Ints:
+        """Indices, ascending, of the strings that are not valid UTF-8: int64 [k]."""
+        if not self.data.size or self.data.max() < 0x80:
+            return np.empty(0, np.int64)
+        try:
+            codecs.utf_8_decode(self.data, "strict", True)  # type: ignore[arg-type]
+        except UnicodeDecodeError:
+            broken = _broken_bytes(self.data)
+            before = np.searchsorted(broken, self.starts)
+            after = np.searchsorted(broken, self.starts + self.lengths)
+            return np.flatnonzero(before != after)
+        return np.empty(0, np.int64)
+
+
+def _encode(items: Iterable[Any]) -> list[bytes]:
+    encoded = []
+    for index, item in enumerate(items):
+        if isinstance(item, str):
+            # A lone surrogate must not stop the batch here: it becomes invalid UTF-8 and is judged as such.
+            encoded.append(item.encode("utf-8", "surrogatepass"))
+        elif isinstance(item, bytes):
+            encoded.append(item)
+        else:
+            raise TypeError(f"string {index} is a {type(item).__name__}; send bytes or text")
+    return encoded
+
+
+def _broken_bytes(data: Bytes) -> Ints:
+    """Ascending positions of the bytes that no UTF-8 character owns."""
+    # Every such byte becomes one code point U+DC80..U+DCFF, which strict UTF-8 cannot spell otherwise.
+    text, _ = codecs.utf_8_decode(data, "surrogateescape", True)  # type: ignore[arg-type]
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    escaped = (points >= 0xDC80) & (points <= 0xDCFF)
+    sizes = np.ones(points.size, np.int64)
+    for smallest in (0x80, 0x800, 0x10000):
+        sizes += points >= smallest
+    sizes[escaped] = 1
+    positions: Ints = (np.cumsum(sizes) - sizes)[escaped]
+    return positions

@@ -1,0 +1,50 @@
+"""Triton model `<name>_dnn` where there is no TensorRT backend: the dense network on ONNX Runtime (CPU)."""
+
+import json
+import sys
+from pathlib import Path
+
+# The runtime vendored beside this file, not one that the environment may have installed.
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import onnxruntime
+import triton_python_backend_utils as pb_utils
+from bireme_runtime.batching import group_by_bucket, pad_together, trim_apart
+
+
+class TritonPythonModel:
+    """One instance with a session of its own."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Load `model.onnx`; thread count and buckets come from the model's parameters."""
+        parameters = json.loads(args["model_config"]).get("parameters", {})
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(parameters["intra_op_threads"]["string_value"])
+        # Spinning threads would take cores from the preprocess instances.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        path = Path(__file__).parent / "model.onnx"
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._tasks = [output.name for output in self._session.get_outputs()]
+        self._buckets = [int(bucket) for bucket in parameters["buckets"]["string_value"].split(",")]
+
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        """Requests of one bucket run together; each gets exactly its own candidates back."""
+        users = [pb_utils.get_input_tensor_by_name(request, "user").as_numpy() for request in requests]
+        items = [pb_utils.get_input_tensor_by_name(request, "items").as_numpy() for request in requests]
+        counts = [array.shape[1] for array in items]
+        responses: list[pb_utils.InferenceResponse | None] = [None] * len(requests)
+        for bucket, group in group_by_bucket(counts, self._buckets).items():
+            feeds = {
+                "user": np.concatenate([users[i] for i in group]),
+                "items": pad_together([items[i] for i in group], bucket),
+            }
+            sizes, lengths = [len(users[i]) for i in group], [counts[i] for i in group]
+            scores = [trim_apart(array, sizes, lengths) for array in self._session.run(self._tasks, feeds)]
+            for position, index in enumerate(group):
+                tensors = [
+                    pb_utils.Tensor(task, parts[position])
+                    for task, parts in zip(self._tasks, scores, strict=True)
+                ]
+                responses[index] = pb_utils.InferenceResponse(tensors)
+        return [response for response in responses if response is not None]

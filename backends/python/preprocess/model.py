@@ -1,0 +1,41 @@
+"""Triton model `<name>_preprocess`: raw features in, `user` and `items` out (CPU)."""
+
+import sys
+from pathlib import Path
+
+# The runtime vendored beside this file, not one that the environment may have installed.
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from bireme_runtime.preprocessor import Features, Preprocessor
+
+
+class TritonPythonModel:
+    """One instance; tables are mapped, so instances share them."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Open the feature plan that lies beside this file."""
+        self._preprocessor = Preprocessor.open(Path(__file__).parent)
+        self._names = [feature.name for feature in self._preprocessor.plan.features]
+        self._pads = self._preprocessor.plan.pad
+
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        """All requests of the batch in one pass; each gets its own result or error."""
+        results = self._preprocessor.run([self._tensors(request) for request in requests])
+        return [self._response(result) for result in results]
+
+    def _tensors(self, request: pb_utils.InferenceRequest) -> dict[str, np.ndarray]:
+        found = ((name, pb_utils.get_input_tensor_by_name(request, name)) for name in self._names)
+        return {name: tensor.as_numpy() for name, tensor in found if tensor is not None}
+
+    def _response(self, result: Features | ValueError) -> pb_utils.InferenceResponse:
+        if isinstance(result, ValueError):
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(str(result), pb_utils.TritonError.INVALID_ARG)
+            )
+        tensors = [pb_utils.Tensor("user", result.user), pb_utils.Tensor("items", result.items)]
+        if self._pads:
+            count = np.full((len(result.user), 1), result.candidates, dtype=np.int32)
+            tensors.append(pb_utils.Tensor("n", count))
+        return pb_utils.InferenceResponse(tensors)
