@@ -15,9 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bireme.errors import SpecError
 
-__all__ = ["BuildSpec", "Contract", "Target", "read_spec"]
+__all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Target", "read_spec"]
 
 Target = Literal["cpu", "gpu"]
+
+#: Parameter of the ensemble's config that holds its features as JSON: dims alone do not tell a user's sequence
+#: [-1] from an item's value [-1], and a client has to know.
+FEATURES_PARAMETER = "bireme_features"
 
 
 class BuildSpec(BaseModel):

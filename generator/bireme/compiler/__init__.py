@@ -1,1 +1,12 @@
-"""From a SavedModel to a feature plan, embedding tables and a dense ONNX."""
+"""From a SavedModel to a feature plan, embedding tables and a dense ONNX.
+
+The passes, in order, each in the file of its name; `pipeline.py` runs and checks them:
+
+1. `load`       SavedModel → one inlined graph; tables and vocabularies stay references
+2. `trim`       only what the outputs need
+3. `fold`       dense weights and constant subgraphs become constants
+4. `batchnorm`  multiply-adds melt into dense layers
+5. `split`      the embedding frontier; what the CPU can do is decided by the rules in `lower`
+6. `dense`      the dense side as ONNX, row-wise
+7. `user_once`  rows → [users, candidates], user side once; proves that no op mixes candidates
+"""

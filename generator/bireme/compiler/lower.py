@@ -113,7 +113,7 @@ def _find(low: Lowering, node: Node) -> Value | None:
     capture = low.graph.captures.get(low.graph.producer(node.inputs[0]).name)
     if not isinstance(raw, Raw) or capture is None or default is None:
         return None
-    if not np.issubdtype(np.asarray(default).dtype, np.integer):
+    if node.attr["Tin"].type not in (tf.string, tf.int64) or node.attr["Tout"].type != tf.int64:
         return None
     kind = "vocabulary" if raw.dtype == "string" else "int_vocabulary"
     return Ids(raw.feature, kind, (int(default),), raw.shape, non_negative=int(default) >= 0, table=capture)
@@ -174,8 +174,8 @@ def _gather(low: Lowering, node: Node) -> Value | None:
 
 def _not_equal(low: Lowering, node: Node) -> Value | None:
     source, value = low.lower(node.inputs[0]), low.scalar(node, 1)
-    if isinstance(value, bytes) and isinstance(source, Raw) and source.sequence:
-        return Masked(source, value.decode("utf-8", "surrogateescape"), source.shape)
+    if value == b"" and isinstance(source, Raw) and source.sequence:
+        return Masked(source, "", source.shape)
     ids = as_ids(source)
     if ids is None or "L" not in ids.shape or not isinstance(value, np.integer):
         return None

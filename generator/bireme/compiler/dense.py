@@ -1,0 +1,153 @@
+"""Pass 6, dense: the dense graph as ONNX, still row-wise (one row a user–candidate pair).
+
+tf2onnx returns success and a broken file when it meets an op it does not know; its error log, ONNX's checker
+and a numeric comparison are therefore all consulted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from bireme.compiler.graph import Graph, Node
+from bireme.errors import CompileError
+
+__all__ = ["OPSET", "runner", "to_onnx"]
+
+#: Newest opset that every supported TensorRT (8.6 on) parses.
+OPSET = 17
+
+
+def to_onnx(dense: Graph) -> onnx.ModelProto:
+    """Convert the dense graph; inputs are its placeholders, outputs its tasks.
+
+    Raises:
+        CompileError: an op that tf2onnx cannot convert, by name.
+    """
+    from tf2onnx import convert  # here: importing it loads all of its handlers
+
+    graph = _expand_log1p(dense)
+    errors: list[str] = []
+    handler = _Collect(errors)
+    logger = logging.getLogger("tf2onnx")
+    logger.addHandler(handler)
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        model, _ = convert.from_graph_def(
+            graph.to_graph_def(),
+            input_names=[f"{name}:0" for name in graph.features],
+            output_names=list(dict.fromkeys(graph.outputs.values())),
+            opset=OPSET,
+        )
+    except Exception as error:  # whatever tf2onnx trips over is a fact about the model
+        raise _unsupported(f"{type(error).__name__}: {error}") from error
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+    if errors:
+        raise _unsupported(errors[0])
+    _name_ends(model, graph.outputs)
+    canonicalise(model)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise _unsupported(str(error)) from error
+    return model
+
+
+def runner(model: onnx.ModelProto) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """An ONNX Runtime session as a function from named arrays to named arrays."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    wanted = {value.name for value in session.get_inputs()}
+
+    def run(feeds: dict[str, Any]) -> dict[str, Any]:
+        values = session.run(names, {name: value for name, value in feeds.items() if name in wanted})
+        return dict(zip(names, values, strict=True))
+
+    return run
+
+
+def canonicalise(model: onnx.ModelProto) -> None:
+    """Name nodes and inner tensors by their place, so that equal models give equal bytes.
+
+    tf2onnx numbers names by counters that live as long as the process.
+    """
+    graph = model.graph
+    fixed = {value.name for value in (*graph.input, *graph.output)}
+    names: dict[str, str] = {name: name for name in fixed}
+    for index, initializer in enumerate(graph.initializer):
+        names.setdefault(initializer.name, f"w{index}")
+        initializer.name = names[initializer.name]
+    for index, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{index}"
+        node.doc_string = ""
+        for position, output in enumerate(node.output):
+            if output:
+                names.setdefault(output, f"t{index}" + (f"_{position}" if position else ""))
+    for node in graph.node:
+        for field in (node.input, node.output):
+            renamed = [names[name] if name else "" for name in field]
+            del field[:]
+            field.extend(renamed)
+    del graph.value_info[:]
+    graph.name = "dense"
+    graph.doc_string = ""
+    model.producer_name, model.producer_version, model.doc_string = "bireme", "", ""
+
+
+class _Collect(logging.Handler):
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())
+
+
+def _expand_log1p(dense: Graph) -> Graph:
+    """tf2onnx knows no Log1p."""
+    graph = dense.copy()
+    for node in list(graph.nodes.values()):
+        if node.op == "Log1p":
+            one = Node(f"{node.name}/one", "Const", value=np.float32(1.0).reshape(()))
+            plus = Node(f"{node.name}/plus", "AddV2", [node.inputs[0], one.output], {"T": node.attr["T"]})
+            graph.nodes |= {one.name: one, plus.name: plus}
+            graph.nodes[node.name] = Node(node.name, "Log", [plus.output], node.attr)
+    graph.sort()
+    return graph
+
+
+def _name_ends(model: onnx.ModelProto, outputs: dict[str, str]) -> None:
+    """Inputs lose TensorFlow's `:0`; outputs get their task's name (two tasks may share a tensor)."""
+    plain = {value.name: value.name.removesuffix(":0") for value in model.graph.input}
+    for value in model.graph.input:
+        value.name = plain[value.name]
+    for node in model.graph.node:
+        renamed = [plain.get(name, name) for name in node.input]
+        del node.input[:]
+        node.input.extend(renamed)
+    shared = {value.name: value for value in model.graph.output}
+    del model.graph.output[:]
+    for task, ref in outputs.items():
+        model.graph.output.append(shared[ref])
+        model.graph.output[-1].name = task
+        model.graph.node.append(onnx.helper.make_node("Identity", [plain.get(ref, ref)], [task]))
+
+
+def _unsupported(reason: str) -> CompileError:
+    return CompileError(
+        "dense network", f"cannot become ONNX: {' '.join(reason.split())}", "replace that op in the model"
+    )

@@ -1,0 +1,301 @@
+"""All passes in order, each checked against the original model on sample requests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from bireme_runtime.plan import Feature, Plan, Side
+
+from bireme.compiler.batchnorm import fold_batchnorm
+from bireme.compiler.check import Checker, run_graph
+from bireme.compiler.dense import runner, to_onnx
+from bireme.compiler.export import export_files, read_words
+from bireme.compiler.fold import fold
+from bireme.compiler.graph import Graph
+from bireme.compiler.load import SavedModel, load
+from bireme.compiler.split import Split, split
+from bireme.compiler.trim import trim
+from bireme.compiler.user_once import user_once
+from bireme.compiler.values import Shape
+from bireme.errors import CompileError, SpecError
+from bireme.requests import Request, count_candidates, read_requests, to_rows, to_tensors
+from bireme.spec import BuildSpec, Contract, Target
+from bireme.synthetic import edge_counts, make_requests
+from bireme_runtime.preprocessor import Features, Preprocessor
+from bireme_runtime.requests import RequestError
+
+__all__ = ["Compiled", "compile_model"]
+
+#: FP32 passes reorder sums; they must not do more than that.
+TOLERANCE = 1e-5
+#: With FP16 hand-over the inputs of the DNN are rounded to 11 bits.
+TOLERANCE_FP16 = 5e-3
+_CHECKED_SAMPLES = 12
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled model, in memory; `emitter` writes it.
+
+    Args:
+        contract: names, shapes, dtypes of what will be served.
+        plan: the CPU side.
+        files: arena and vocabulary files, as functions that write them.
+        rowwise: the dense network before user_once, for the report.
+        dense: the dense network to serve.
+        split: where the cut is.
+        differences: pass → largest difference to the original on the samples.
+        nodes: pass → number of nodes after it.
+        example: the first sample request.
+        source: what it was compiled from (hash of the SavedModel, versions).
+    """
+
+    contract: Contract
+    plan: Plan
+    files: Mapping[str, Callable[[Path], None]]
+    rowwise: onnx.ModelProto
+    dense: onnx.ModelProto
+    split: Split
+    differences: Mapping[str, float]
+    nodes: Mapping[str, int]
+    example: Request
+    source: Mapping[str, str]
+
+
+def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _: None) -> Compiled:
+    """SavedModel → feature plan, tables and dense ONNX.
+
+    Args:
+        spec: the build spec.
+        target: "cpu" or "gpu"; decides the hand-over dtype and who pads.
+        progress: called with each pass's name as it starts.
+
+    Raises:
+        SpecError: the spec does not fit the model.
+        CompileError: the model cannot be carried over exactly, naming pass, op or tensor.
+    """
+    progress("load")
+    model = SavedModel(spec.saved_model, spec.signature)
+    graphs: dict[str, Graph] = {"load": load(model, spec.outputs)}
+    for name, run in (("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
+        progress(name)
+        graphs[name] = run(graphs[list(graphs)[-1]])
+    folded = graphs["batchnorm"]
+    features = _features(model, spec, folded)
+
+    progress("split")
+    shapes = {feature.name: _symbolic(model, feature.name) for feature in features}
+    sides: dict[str, Side] = {feature.name: feature.side for feature in features}
+    cut = split(folded, shapes, sides)
+    if not cut.item_width:
+        raise SpecError("user", "leaves no item feature that reaches the DNN", "list user side inputs only")
+    contract = Contract(
+        model=spec.model,
+        features=features,
+        tasks=tuple(folded.outputs),
+        user_width=cut.user_width,
+        item_width=cut.item_width,
+        buckets=spec.buckets,
+        max_users=spec.max_users,
+        target=target,
+    )
+    plan = _plan(contract, cut)
+
+    progress("dense")
+    rowwise = to_onnx(cut.dense)
+    progress("user_once")
+    dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, contract.handover)
+
+    progress("check")
+    requests, example = _samples(spec, plan, cut)
+    differences = _check(model, spec, graphs, plan, cut, rowwise, dense, requests)
+    nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
+    nodes |= {"split": len(cut.dense.nodes), "dense": len(rowwise.graph.node), "user_once": len(dense.graph.node)}
+    return Compiled(
+        contract=contract,
+        plan=plan,
+        files=export_files(plan, cut),
+        rowwise=rowwise,
+        dense=dense,
+        split=cut,
+        differences=differences,
+        nodes=nodes,
+        example=example,
+        source={"saved_model_sha256": _hash_folder(spec.saved_model), "signature": spec.signature},
+    )
+
+
+def _features(model: SavedModel, spec: BuildSpec, graph: Graph) -> tuple[Feature, ...]:
+    """The features the outputs need, in signature order, user side first."""
+    for place, names in (("user", spec.user), ("defaults", spec.defaults), ("text", spec.text)):
+        for name in names:
+            if name not in model.inputs:
+                known = ", ".join(model.inputs)
+                raise SpecError(f"{place}: '{name}'", "is not an input of the model", f"its inputs are: {known}")
+    result = []
+    for name in graph.features:
+        shape, dtype = model.inputs[name].shape, model.inputs[name].dtype.name
+        if shape.rank is None or shape.rank > 2:
+            raise CompileError(
+                f"input '{name}'",
+                f"has shape {shape}; one row must be a single value or one sequence",
+                "export the model with inputs of shape [None], [None, 1] or [None, length]",
+            )
+        single = shape.rank == 1 or shape[1] == 1
+        feature = Feature(
+            name=name,
+            side="user" if name in spec.user else "item",
+            dtype=dtype,
+            length=None if single else (-1 if shape[1] is None else int(shape[1])),
+            default=spec.defaults.get(name),
+            text=spec.text.get(name, "utf8"),
+        )
+        _check_default(feature)
+        result.append(feature)
+    return tuple(sorted(result, key=lambda feature: feature.side != "user"))
+
+
+def _check_default(feature: Feature) -> None:
+    default = feature.default
+    if default is None:
+        return
+    if isinstance(default, list) != (feature.length is not None):
+        form = "a list" if feature.length is not None else "a single value"
+        raise SpecError(f"defaults: '{feature.name}'", f"must be {form}", "correct it in the spec")
+    try:
+        to_rows([feature], {"user": {feature.name: default}, "items": {feature.name: [default]}})
+    except Exception as error:
+        raise SpecError(f"defaults: '{feature.name}'", str(error), "correct it in the spec") from None
+
+
+def _symbolic(model: SavedModel, name: str) -> Shape:
+    shape = model.inputs[name].shape
+    if shape.rank == 1:
+        return ("R",)
+    return ("R", 1) if shape[1] == 1 else ("R", "L")
+
+
+def _plan(contract: Contract, cut: Split) -> Plan:
+    return Plan(
+        model=contract.model,
+        features=contract.features,
+        tables=cut.tables,
+        steps=cut.steps,
+        user_width=cut.user_width,
+        item_width=cut.item_width,
+        handover=contract.handover,
+        buckets=contract.buckets,
+        pad=contract.target == "gpu",
+    )
+
+
+def _samples(spec: BuildSpec, plan: Plan, cut: Split) -> tuple[list[Request], Request]:
+    """A few of the user's sample requests, a few made-up ones at bucket edges; and the example request."""
+    words = read_words(cut)
+    counts = [count for count in edge_counts(plan.buckets) if count <= 200][:_CHECKED_SAMPLES]
+    made = make_requests(plan, words, counts or [1])
+    given = read_requests(spec.samples) if spec.samples is not None else []
+    for number, request in enumerate(given, start=1):
+        try:
+            to_tensors(plan.features, request)
+        except Exception as error:
+            raise SpecError(f"{spec.samples}:{number}", str(error), "correct the sample request") from None
+    return [*given[:_CHECKED_SAMPLES], *made], (given or made)[0]
+
+
+def _check(
+    model: SavedModel,
+    spec: BuildSpec,
+    graphs: dict[str, Graph],
+    plan: Plan,
+    cut: Split,
+    rowwise: onnx.ModelProto,
+    dense: onnx.ModelProto,
+    requests: list[Request],
+) -> dict[str, float]:
+    rows = [_all_inputs(model, to_rows(plan.features, request), request) for request in requests]
+    names = spec.outputs or {name: name for name in model.outputs}
+    predicted = [model.predict(values) for values in rows]
+    expected = {task: np.concatenate([p[name].reshape(-1) for p in predicted]) for task, name in names.items()}
+    checker = Checker(expected, TOLERANCE)
+    for name, graph in graphs.items():
+        checker(name, lambda graph=graph: _joined([run_graph(graph, values) for values in rows]))
+    halves = _features_of(plan, cut, requests)
+    run_rowwise, run_dense = runner(rowwise), runner(dense)
+    checker.tolerance = TOLERANCE if plan.handover == "float32" else TOLERANCE_FP16
+    checker("dense", lambda: _joined([run_rowwise(_boundary_feeds(cut, half)) for half in halves]))
+
+    def lifted() -> dict[str, Any]:
+        runs = [run_dense({"user": half.user, "items": half.items}) for half in halves]
+        trimmed = [
+            {task: scores[:, : half.candidates] for task, scores in run.items()}
+            for run, half in zip(runs, halves, strict=True)
+        ]
+        return _joined(trimmed)
+
+    checker("user_once", lifted)
+    return checker.differences
+
+
+def _all_inputs(model: SavedModel, rows: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Rows for the original signature: inputs that no output needs get neutral values."""
+    count = count_candidates(request)
+    for name, spec in model.inputs.items():
+        if name not in rows:
+            kind: Any = object if spec.dtype.name == "string" else spec.dtype.as_numpy_dtype
+            fill: Any = b"" if kind is object else 0
+            rows[name] = np.full((count, *(d or 1 for d in spec.shape[1:])), fill, dtype=kind)
+    return rows
+
+
+def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {task: np.concatenate([run[task].reshape(-1) for run in runs]) for task in runs[0]}
+
+
+def _features_of(plan: Plan, cut: Split, requests: list[Request]) -> list[Features]:
+    """The CPU side, run by the very code that serves."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+        for name, write in export_files(plan, cut).items():
+            write(Path(folder) / name)
+        preprocessor = Preprocessor.open(Path(folder))
+        results = []
+        for request in requests:
+            result = preprocessor.run([to_tensors(plan.features, request)])[0]
+            if isinstance(result, RequestError):
+                raise CompileError("pass split", f"refuses a sample request: {result}", "correct the samples")
+            results.append(result)
+    return results
+
+
+def _boundary_feeds(cut: Split, half: Features) -> dict[str, Any]:
+    """Columns of `user` and `items` as the row-wise dense network's inputs, padding left out."""
+    items = half.items[:, : half.candidates].astype(np.float32)
+    user = np.repeat(half.user.astype(np.float32)[:, None], half.candidates, axis=1)
+    feeds = {}
+    for boundary in cut.boundaries:
+        source = user if boundary.side == "user" else items
+        columns = source[..., boundary.offset : boundary.offset + boundary.width]
+        feeds[boundary.name] = columns.reshape(-1, *boundary.shape)
+    return feeds
+
+
+def _hash_folder(folder: Path) -> str:
+    """SHA-256 over names and contents; the fingerprint of a SavedModel without its path or times."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "fingerprint.pb"):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,157 @@
+"""What the compiler found and did: as data (JSON) and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bireme.compiler.export import read_words
+from bireme.compiler.pipeline import Compiled
+
+__all__ = ["as_data", "as_text", "flops_per_request"]
+
+
+def as_data(compiled: Compiled) -> dict[str, Any]:
+    """The report as JSON values: features, tables, the cut, passes, and cost of a request per bucket."""
+    plan, cut = compiled.plan, compiled.split
+    words = {name: len(keys) for name, keys in read_words(cut).items()}
+    size = np.dtype(plan.handover).itemsize
+    return {
+        "model": plan.model,
+        "target": compiled.contract.target,
+        "tasks": list(compiled.contract.tasks),
+        "features": [
+            {
+                "name": feature.name,
+                "side": feature.side,
+                "dtype": feature.dtype,
+                "length": feature.length,
+                "default": feature.default,
+                "transforms": _transforms(compiled, feature.name, words),
+            }
+            for feature in plan.features
+        ],
+        "tables": [
+            {
+                "name": table.name,
+                "rows": table.rows,
+                "width": table.width,
+                "bytes": table.rows * table.width * np.dtype(table.dtype).itemsize,
+                "read_by": [step.name for step in plan.steps if isinstance(step, Embed) and step.table == table.name],
+            }
+            for table in plan.tables
+        ],
+        "cut": [
+            {
+                "tensor": boundary.tensor,
+                "made_of": boundary.made_of,
+                "side": boundary.side,
+                "columns": [boundary.offset, boundary.offset + boundary.width],
+            }
+            for boundary in cut.boundaries
+        ],
+        "handover": {"dtype": plan.handover, "user_width": plan.user_width, "item_width": plan.item_width},
+        "passes": [
+            {"pass": name, "nodes": nodes, "max_difference": compiled.differences.get(name)}
+            for name, nodes in compiled.nodes.items()
+        ],
+        "requests": [
+            {
+                "candidates": bucket,
+                "bytes_to_dnn": size * (plan.user_width + bucket * plan.item_width),
+                "bytes_if_tiled": size * bucket * (plan.user_width + plan.item_width),
+                "flops": flops_per_request(compiled.dense, bucket),
+                "flops_rowwise": flops_per_request(compiled.rowwise, bucket),
+            }
+            for bucket in plan.buckets
+        ],
+    }
+
+
+def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
+    """Multiply-adds × 2 of the matrix products with weights, for one user.
+
+    Args:
+        model: row-wise (dim 0 is the row) or lifted (dims users, 1 or candidates).
+        candidates: N.
+    """
+    inferred = onnx.shape_inference.infer_shapes(model)
+    graph = inferred.graph
+    shapes = {
+        value.name: [d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim]
+        for value in (*graph.value_info, *graph.input, *graph.output)
+    }
+    weights = {weight.name: list(weight.dims) for weight in graph.initializer}
+    total = 0
+    for node in graph.node:
+        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights:
+            rows, columns = weights[node.input[1]][-2:]
+            shape = shapes[node.input[0]]
+            once = len(shape) > 2 and shape[1] == 1
+            inner = int(np.prod([d or 1 for d in shape[1 if len(shape) == 2 else 2 : -1]], dtype=int))
+            total += 2 * rows * columns * inner * (1 if once else candidates)
+    return total
+
+
+def _transforms(compiled: Compiled, feature: str, words: dict[str, int]) -> list[str]:
+    """What happens to a feature, one phrase a step."""
+    result, ids = [], {}
+    for step in compiled.plan.steps:
+        if getattr(step, "feature", None) == feature and not isinstance(step, Numeric):
+            ids[step.name] = _id_phrase(step, words)
+    for step in compiled.plan.steps:
+        if isinstance(step, Embed) and step.ids in ids:
+            pool = f", {step.pool} over the sequence" if step.pool else ""
+            result.append(f"{ids[step.ids]} → {step.table} [{step.width}]{pool}")
+        elif isinstance(step, Numeric) and step.feature == feature:
+            result.append(", ".join(name for name, _ in step.chain) or "as it is")
+    return result
+
+
+def _id_phrase(step: Any, words: dict[str, int]) -> str:
+    if isinstance(step, HashBucket):
+        return f"FarmHash64 mod {step.buckets}"
+    if isinstance(step, (Vocabulary, IntVocabulary)):
+        return f"vocabulary of {words[step.file]}"
+    if isinstance(step, Bucketize):
+        return f"{len(step.edges) + 1} intervals"
+    assert isinstance(step, IdentityId)
+    return "row id"
+
+
+def as_text(report: dict[str, Any]) -> RenderableType:
+    """The report for a terminal."""
+    features = Table("feature", "side", "type", "optional", "on the CPU", title="Features", title_justify="left")
+    for feature in report["features"]:
+        form = feature["dtype"] + {None: "", -1: " sequence"}.get(feature["length"], f"[{feature['length']}]")
+        optional = "" if feature["default"] is None else repr(feature["default"])
+        features.add_row(feature["name"], feature["side"], form, optional, "\n".join(feature["transforms"]))
+    tables = Table("table", "rows", "width", "bytes", "read by", title="Embedding tables", title_justify="left")
+    for table in report["tables"]:
+        numbers = [f"{table[key]:,}" for key in ("rows", "width", "bytes")]
+        tables.add_row(table["name"], *numbers, ", ".join(table["read_by"]))
+    cut = Table("columns", "made of", title="The cut: what crosses to the DNN", title_justify="left")
+    for boundary in report["cut"]:
+        name = "user" if boundary["side"] == "user" else "items"
+        cut.add_row(f"{name}[{boundary['columns'][0]}:{boundary['columns'][1]}]", boundary["made_of"])
+    passes = Table("pass", "nodes", "max difference", title="Passes", title_justify="left")
+    for entry in report["passes"]:
+        difference = entry["max_difference"]
+        passes.add_row(entry["pass"], str(entry["nodes"]), "" if difference is None else f"{difference:.1e}")
+    costs = Table(
+        "candidates", "bytes to the DNN", "if the user were tiled", "MFLOP", "row-wise MFLOP",
+        title="One request", title_justify="left",
+    )  # fmt: skip
+    for entry in report["requests"]:
+        flops = [f"{entry[key] / 1e6:.2f}" for key in ("flops", "flops_rowwise")]
+        counts = [f"{entry[key]:,}" for key in ("candidates", "bytes_to_dnn", "bytes_if_tiled")]
+        costs.add_row(*counts, *flops)
+    head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
+    return Group(head, features, tables, cut, passes, costs)
+

@@ -1,0 +1,286 @@
+"""Pass 5, split: the embedding frontier. Here is decided what runs on the CPU and what in the dense network.
+
+Walking back from the outputs, a tensor that the feature plan can compute natively (`lower.py`) is a cut: it
+becomes columns of `user` or `items`, depending on whose feature it is made of. Everything nearer to the
+outputs is dense. A tensor that is neither (a string op that no rule knows, raw ids that reach the dense side)
+stops the build, naming the op: nothing is dropped, nothing approximated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bireme_runtime import plan as p
+
+from bireme.compiler.graph import Capture, Graph, Node, tf
+from bireme.compiler.lower import RULES, Lowering, numbers
+from bireme.compiler.values import Ids, Numbers, Rows, Shape, Value, plan_mask
+from bireme.errors import CompileError
+
+__all__ = ["Boundary", "Split", "VocabularySource", "split"]
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """One tensor that crosses the cut: columns [offset, offset + width) of `user` or `items`.
+
+    Args:
+        name: placeholder of the dense graph.
+        tensor: the tensor it replaces.
+        shape: its static shape behind the row dimension.
+    """
+
+    name: str
+    tensor: str
+    side: p.Side
+    offset: int
+    width: int
+    shape: tuple[int, ...]
+    made_of: str
+
+
+@dataclass(frozen=True)
+class VocabularySource:
+    """Where a vocabulary file's content comes from: a lookup table, and entries that take precedence."""
+
+    kind: str
+    table: Capture
+    overrides: tuple[tuple[bytes, int], ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Both banks: steps for the CPU, a graph for the GPU, and what crosses between them."""
+
+    steps: tuple[p.Step, ...]
+    tables: tuple[p.Table, ...]
+    variables: dict[str, Any]
+    vocabularies: dict[str, VocabularySource]
+    boundaries: tuple[Boundary, ...]
+    dense: Graph
+    user_width: int
+    item_width: int
+
+
+def split(graph: Graph, shapes: dict[str, Shape], sides: dict[str, p.Side]) -> Split:
+    """Cut the folded graph at the embedding frontier.
+
+    Args:
+        graph: the graph after folding.
+        shapes: feature → symbolic shape of its placeholder.
+        sides: feature → "user" or "item".
+
+    Raises:
+        CompileError: an op on the CPU side is not a known transform, or a table has an unsupported dtype.
+    """
+    cut = _Cut(graph, Lowering(graph, shapes), sides)
+    for task, ref in graph.outputs.items():
+        cut.visit(ref, None, task)
+    return cut.finish()
+
+
+class _Cut:
+    def __init__(self, graph: Graph, lowering: Lowering, sides: dict[str, p.Side]) -> None:
+        self.graph = graph
+        self.low = lowering
+        self.sides = sides
+        self.ids: dict[tuple[Any, ...], str] = {}
+        self.id_steps: list[p.Step] = []
+        self.blocks: list[p.Step] = []
+        self.tables: dict[str, p.Table] = {}
+        self.arena_rows: dict[str, int] = {}
+        self.vocabularies: dict[str, VocabularySource] = {}
+        self.boundaries: dict[str, Boundary] = {}
+        self.widths: dict[p.Side, int] = {"user": 0, "item": 0}
+        self.seen: set[str] = set()
+
+    def visit(self, ref: str, reader: Node | None, task: str) -> None:
+        """Walk back from `ref` until the cut."""
+        if ref in self.boundaries or ref in self.seen or self.graph.constant(ref) is not None:
+            return
+        value = self.low.lower(ref)
+        block = numbers(value) or (value if isinstance(value, Rows) and _pooled(value) else None)
+        if block is not None:
+            self._add_boundary(ref, block)
+            return
+        node = self.graph.producer(ref)
+        if value is not None:
+            raise _unknown(reader, task, f"reads {_describe(value)}", value_feature(value))
+        if node.op in _CPU_ONLY or node.op in ("ReadVariableOp", "ResourceGather") or not node.inputs:
+            raise _unknown(node, task, "is not a feature transform that this version knows", "")
+        self.seen.add(ref)
+        for source in node.inputs:
+            self.visit(source, node, task)
+
+    def _add_boundary(self, ref: str, block: Rows | Numbers) -> None:
+        feature = block.ids.feature if isinstance(block, Rows) else block.feature
+        side = self.sides[feature]
+        width = block.width if isinstance(block, Rows) else 1
+        offset = self.widths[side]
+        self.widths[side] += width
+        name = f"{feature}.{len(self.blocks)}"
+        if isinstance(block, Rows):
+            mask = plan_mask(block.mask, self._mask_ids(block)) if block.mask is not None else None
+            pool: Any = block.pool
+            step: p.Step = p.Embed(
+                name, self._id_step(block.ids), self._table(block), side, offset, width, pool, mask, block.floor
+            )
+            made_of = f"{feature} → {self.tables[block.variable].name}" + (f", {pool}" if pool else "")
+        else:
+            step = p.Numeric(name, feature, block.chain, side, offset)
+            made_of = " → ".join([feature, *(operation for operation, _ in block.chain)])
+        self.blocks.append(step)
+        static = tuple(int(d) for d in block.shape[1:])
+        self.boundaries[ref] = Boundary(
+            f"cut_{len(self.boundaries)}", ref, side, offset, width, static, made_of
+        )
+
+    def _mask_ids(self, block: Rows) -> dict[tuple[Any, ...], str]:
+        if block.mask is not None and isinstance(block.mask.source, Ids):
+            self._id_step(block.mask.source)
+        return self.ids
+
+    def _id_step(self, ids: Ids) -> str:
+        """Name of the step that makes these ids; made on first use, shared after."""
+        if ids.key in self.ids:
+            return self.ids[ids.key]
+        name = f"{ids.feature}.{ids.kind}"
+        if name in self.ids.values():
+            name = f"{name}.{len(self.ids)}"
+        self.ids[ids.key] = name
+        if ids.kind == "hash_bucket":
+            self.id_steps.append(p.HashBucket(name, ids.feature, ids.parameters[0]))
+        elif ids.kind == "bucketize":
+            self.id_steps.append(p.Bucketize(name, ids.feature, ids.parameters))
+        elif ids.kind == "identity":
+            self.id_steps.append(p.IdentityId(name, ids.feature))
+        else:
+            file = self._vocabulary(ids)
+            make = p.Vocabulary if ids.kind == "vocabulary" else p.IntVocabulary
+            self.id_steps.append(make(name, ids.feature, file, ids.parameters[0]))
+        return name
+
+    def _vocabulary(self, ids: Ids) -> str:
+        assert ids.table is not None
+        source = VocabularySource(ids.kind, ids.table, ids.overrides)
+        for file, known in self.vocabularies.items():
+            same_table = known.table.handle is source.table.handle
+            if same_table and known.overrides == source.overrides:
+                return file
+        file = f"vocabulary_{len(self.vocabularies)}.bin"
+        self.vocabularies[file] = source
+        return file
+
+    def _table(self, block: Rows) -> str:
+        if block.variable not in self.tables:
+            variable = self.graph.captures[block.variable].variable
+            name = variable.name.removesuffix(":0")
+            if variable.dtype != tf.float32:
+                raise CompileError(
+                    f"embedding table '{name}'",
+                    f"holds {variable.dtype.name}; this version serves float32 tables",
+                    "cast it before exporting",
+                )
+            arena = f"arena_float32_w{block.width}.bin"
+            first = self.arena_rows.get(arena, 0)
+            rows = int(variable.shape[0])
+            self.arena_rows[arena] = first + rows
+            taken = {table.name for table in self.tables.values()}
+            name = name if name not in taken else f"{name}.{len(taken)}"
+            self.tables[block.variable] = p.Table(name, arena, "float32", block.width, first, rows)
+        return self.tables[block.variable].name
+
+    def finish(self) -> Split:
+        captures = self.graph.captures
+        return Split(
+            steps=(*self.id_steps, *self.blocks),
+            tables=tuple(self.tables.values()),
+            variables={table.name: captures[name].variable for name, table in self.tables.items()},
+            vocabularies=self.vocabularies,
+            boundaries=tuple(self.boundaries.values()),
+            dense=_dense(self.graph, list(self.boundaries.values())),
+            user_width=self.widths["user"],
+            item_width=self.widths["item"],
+        )
+
+
+def _dense(graph: Graph, boundaries: list[Boundary]) -> Graph:
+    """The dense side: one float placeholder for each boundary, and what the outputs need from there."""
+    dense = graph.copy()
+    dense.features = {}
+    for boundary in boundaries:
+        shape = tf.TensorShape([None, *boundary.shape]).as_proto()
+        attr = {
+            "dtype": tf.compat.v1.AttrValue(type=tf.float32.as_datatype_enum),
+            "shape": tf.compat.v1.AttrValue(shape=shape),
+        }
+        dense.nodes[boundary.name] = Node(boundary.name, "Placeholder", [], attr)
+        dense.redirect(boundary.tensor, f"{boundary.name}:0")
+        dense.features[boundary.name] = boundary.name
+    dense = dense.keep(dense.ancestors(dense.outputs.values()))
+    dense.sort()
+    return dense
+
+
+def _pooled(rows: Rows) -> bool:
+    return "L" not in rows.shape and (rows.pool is not None or "L" not in rows.ids.shape)
+
+
+def value_feature(value: Value) -> str:
+    """The feature a value is made of."""
+    for name in ("feature", "ids", "source", "mask"):
+        inner = getattr(value, name, None)
+        if isinstance(inner, str):
+            return inner
+        if inner is not None:
+            return value_feature(inner)
+    return ""
+
+
+def _describe(value: Value) -> str:
+    names = {
+        "Raw": "a raw {} feature",
+        "Ids": "integer ids",
+        "Masked": "a sequence mask",
+        "Count": "a sequence length",
+        "Rows": "an unpooled sequence of embeddings",
+        "Numbers": "a number",
+    }
+    return names[type(value).__name__].format(getattr(value, "dtype", ""))
+
+
+def _unknown(node: Node | None, task: str, what: str, feature: str) -> CompileError:
+    where = f"op {node.op} (node '{node.name}')" if node is not None else f"output '{task}'"
+    suffix = f" of feature '{feature}'" if feature else ""
+    return CompileError(
+        where,
+        f"{what}{suffix}, and this version cannot carry that over the cut exactly",
+        "feature transforms it knows: " + ", ".join(sorted(RULES)),
+    )
+
+
+#: Ops that TensorFlow runs on the CPU only, or on types that no dense network takes.
+_CPU_ONLY = {
+    "StringToHashBucket",
+    "StringToHashBucketStrong",
+    "StringJoin",
+    "StringSplitV2",
+    "StringLower",
+    "StringUpper",
+    "StringStrip",
+    "StringLength",
+    "RegexReplace",
+    "StaticRegexReplace",
+    "StringToNumber",
+    "AsString",
+    "LookupTableFind",
+    "LookupTableFindV2",
+    "LookupTableSizeV2",
+    "Substr",
+    "Unique",
+    "SparseSegmentMean",
+    "SparseSegmentSum",
+    "SparseToDense",
+    "RaggedTensorToTensor",
+}
