@@ -1,0 +1,79 @@
+"""The Python processes of a server (Triton calls them stubs), found in /proc.
+
+A stub is a child of the server, and its command line carries the name of its shared-memory region, which
+starts with the prefix that we chose for the server. That prefix finds stubs and regions even after the
+server itself was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+__all__ = ["clear", "dead_stubs", "live_stubs"]
+
+_SHARED_MEMORY = Path("/dev/shm")
+_STUB = "triton_python_backend_stub"
+
+
+def live_stubs(prefix: str) -> dict[int, str]:
+    """Process id → model instance (for example "ctr_dnn_0_0") of every running stub with this prefix."""
+    found = {}
+    for entry in _processes():
+        arguments = _read(entry / "cmdline").split("\0")
+        if arguments[0].endswith(_STUB) and any(a.startswith(prefix) for a in arguments):
+            found[int(entry.name)] = next((a for a in arguments[3:] if _is_instance(a)), "?")
+    return found
+
+
+def dead_stubs(server: int) -> set[int]:
+    """Process ids of stubs that ended while the server `server` still counts on them (zombies)."""
+    dead = set()
+    for entry in _processes():
+        # "pid (name) state parent …"; the kernel cuts the name to 15 characters.
+        name, _, rest = _read(entry / "stat").partition("(")[2].rpartition(")")
+        if name == _STUB[:15] and rest.split()[:2] == ["Z", str(server)]:
+            dead.add(int(entry.name))
+    return dead
+
+
+def clear(prefix: str, wait: float = 2.0) -> None:
+    """Kill stubs that outlived their server and remove its shared memory.
+
+    Args:
+        prefix: the server's own prefix of shared-memory regions.
+        wait: seconds to wait for killed stubs to go.
+    """
+    deadline = time.monotonic() + wait
+    while stubs := live_stubs(prefix):
+        for pid in stubs:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    for region in _SHARED_MEMORY.glob(f"{prefix}*"):
+        region.unlink(missing_ok=True)
+
+
+def _is_instance(argument: str) -> bool:
+    """Instance names end in _GROUP_INDEX: two numbers."""
+    parts = argument.rsplit("_", 2)
+    return len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit() and "/" not in argument
+
+
+def _processes() -> list[Path]:
+    try:
+        return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # the process has gone meanwhile
+        return ""
