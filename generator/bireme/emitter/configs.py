@@ -1,0 +1,236 @@
+"""What each config.pbtxt is meant to say: a pure function from the contract to `ModelConfig` messages.
+
+Every field set here has its reason beside it; whatever is not set stays Triton's default. The text of the
+files is made from these messages by `render`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelInstanceGroup
+
+from bireme.emitter.graphs import graphs
+from bireme.emitter.tensors import COUNT, ITEMS, USER, check_contract, padded_names, unused_all
+from bireme.spec import FEATURES_PARAMETER, Contract
+
+__all__ = ["model_configs"]
+
+_WIRE = {
+    "string": "TYPE_STRING",
+    "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
+    "float32": "TYPE_FP32",
+    "float64": "TYPE_FP64",
+    "float16": "TYPE_FP16",
+    "bool": "TYPE_BOOL",
+}
+
+# Processes of the Python backend. They map the same table files, so a further one costs little memory.
+# gpu: one preprocess process cannot keep the GPU busy (4 against 1: 1.9 times the throughput, measured).
+# cpu: two overlap receiving one batch with computing another.
+_PREPROCESS_INSTANCES = {"cpu": 2, "gpu": 4}
+# One process sees the whole queue and can merge it. Two threads are what the smallest machine has cores for;
+# ONNX Runtime's own default, all cores of the host, is throttled where a container has a CPU quota.
+_DNN_INSTANCES_CPU = 1
+_DNN_THREADS_CPU = 2
+# With CUDA Graphs, two contexts give 1.7 times the rows per second of one at 256 rows per request; four give
+# 1.25 times more at 512 rows but less at 256, and each holds its own copy of the engine's working memory.
+_DNN_INSTANCES_GPU = 2
+
+
+def model_configs(contract: Contract) -> list[ModelConfig]:
+    """The models of one ensemble in the order in which they may be loaded: the ensemble comes last.
+
+    Raises:
+        EmitError: Triton could not load what the contract says.
+    """
+    check_contract(contract)
+    if contract.target == "cpu":
+        return [_preprocess(contract), _dnn_cpu(contract), _ensemble(contract)]
+    return [_preprocess(contract), _dnn_gpu(contract), _postprocess(contract), _ensemble(contract)]
+
+
+def _feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
+    """The raw features as inputs, users (dimension 0) left out of the dims.
+
+    `ragged` sets allow_ragged_batch wherever a length varies: without it Triton merges only requests with
+    equal numbers of candidates, that is, hardly any.
+    """
+    inputs = []
+    for feature in contract.features:
+        dims = [] if feature.length is None else [feature.length]
+        if feature.side == "item":
+            dims = [-1, *dims]
+        inputs.append(
+            ModelInput(
+                name=feature.name,
+                data_type=_WIRE[feature.dtype],
+                dims=dims or [1],
+                allow_ragged_batch=ragged and -1 in dims,
+                optional=feature.default is not None,
+            )
+        )
+    return inputs
+
+
+def _add_scores(config: ModelConfig, contract: Contract, dims: list[int]) -> None:
+    """One FP32 output per task: FP32 even from an FP16 network, so that close scores keep their order."""
+    for task in contract.tasks:
+        config.output.add(name=task, data_type="TYPE_FP32", dims=dims)
+
+
+def _preprocess(contract: Contract) -> ModelConfig:
+    """Raw features in, `user` and `items` out; for a `tensorrt_plan` also `n`, since it pads for it."""
+    handover = _WIRE[contract.handover]
+    config = ModelConfig(
+        name=contract.preprocess,
+        backend="python",
+        max_batch_size=contract.max_users,
+        input=_feature_inputs(contract, ragged=True),
+    )
+    config.output.add(name=USER, data_type=handover, dims=[contract.user_width])
+    config.output.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width])
+    if contract.target == "gpu":
+        config.output.add(name=COUNT, data_type="TYPE_INT32", dims=[1])
+    _on_cpu(config, _PREPROCESS_INSTANCES[contract.target])
+    _merge_what_waits(config)
+    return config
+
+
+def _dnn_cpu(contract: Contract) -> ModelConfig:
+    """The dense network on ONNX Runtime in the Python backend.
+
+    It pads and trims by itself, hence ragged `items`, and it reads its buckets and threads from `parameters`.
+    """
+    config = ModelConfig(name=contract.dnn, backend="python", max_batch_size=contract.max_users)
+    handover = _WIRE[contract.handover]
+    config.input.add(name=USER, data_type=handover, dims=[contract.user_width])
+    config.input.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width], allow_ragged_batch=True)
+    _add_scores(config, contract, [-1])
+    config.parameters["buckets"].string_value = ",".join(str(bucket) for bucket in contract.buckets)
+    # 0: as many threads as the process may use where it runs, which is not where this was built.
+    config.parameters["intra_op_threads"].string_value = "0"
+    _on_cpu(config, _DNN_INSTANCES_CPU)
+    _merge_what_waits(config)
+    config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
+    config.parameters["intra_op_threads"].string_value = str(_DNN_THREADS_CPU)
+    return config
+
+
+def _dnn_gpu(contract: Contract) -> ModelConfig:
+    """The dense network as a TensorRT plan with explicit CUDA Graphs.
+
+    * `items` is not ragged: requests of equal bucket merge, and TensorRT sees one rectangular batch.
+    * graph_spec names *both* inputs, in the spec and in the bound: with one of them missing Triton loads the
+      model, captures nothing and only logs it. The dims leave the users out, as `batch_size` says them.
+    * graph_lower_bound is what makes Triton take the 8-user graph for 5 users; without it, or without `input`
+      in it, only exact sizes are launched.
+    * eager_batching: the next batch is gathered while the present one runs.
+    * pinned memory is Triton's default; written out because the copies depend on it.
+    * not set: output_copy_stream (crashes together with graphs, server#5789) and busy_wait_events (spins a
+      whole core per instance, and the same crash was seen with both set).
+    """
+    config = ModelConfig(
+        name=contract.dnn,
+        platform="tensorrt_plan",
+        default_model_filename="model.plan",
+        max_batch_size=contract.max_users,
+    )
+    config.input.add(name=USER, data_type="TYPE_FP16", dims=[contract.user_width])
+    config.input.add(name=ITEMS, data_type="TYPE_FP16", dims=[-1, contract.item_width])
+    _add_scores(config, contract, [-1])
+    config.instance_group.add(kind=ModelInstanceGroup.KIND_GPU, count=_DNN_INSTANCES_GPU)
+    _merge_what_waits(config)
+    config.optimization.eager_batching = True
+    config.optimization.input_pinned_memory.enable = True
+    config.optimization.output_pinned_memory.enable = True
+    config.optimization.cuda.graphs = True
+    for graph in graphs(contract):
+        spec = config.optimization.cuda.graph_spec.add(batch_size=graph.users)
+        spec.graph_lower_bound.batch_size = graph.fewest
+        for shapes in (spec.input, spec.graph_lower_bound.input):
+            shapes[USER].dim.append(contract.user_width)
+            shapes[ITEMS].dim.extend([graph.bucket, contract.item_width])
+    return config
+
+
+def _postprocess(contract: Contract) -> ModelConfig:
+    """Cuts the bucket padding off: a Slice on the C++ ONNX Runtime backend, no Python hop.
+
+    Two requests with different `n` must never run together, because one Slice has one end. So the model
+    declares max_batch_size 0 with the users written into the dims, which leaves no dimension to batch along.
+    The alternative, max_batch_size = users without a batcher, would be silently wrong the day an
+    auto-complete adds `dynamic_batching`; this one would at worst refuse to load. It cannot come to that as
+    long as all inputs and outputs are listed: then ONNX Runtime's auto-complete does nothing.
+    Inside the ensemble Triton hands a [users, bucket] tensor to a [-1, -1] input unchanged (seen on 2.51 for
+    one and for several users).
+
+    One single-threaded instance: a Slice takes microseconds, and a thread pool per session would idle.
+    """
+    config = ModelConfig(
+        name=contract.postprocess,
+        backend="onnxruntime",
+        default_model_filename="model.onnx",
+        max_batch_size=0,
+    )
+    for padded in padded_names(contract).values():
+        config.input.add(name=padded, data_type="TYPE_FP32", dims=[-1, -1])
+    config.input.add(name=COUNT, data_type="TYPE_INT32", dims=[-1, 1])
+    _add_scores(config, contract, [-1, -1])
+    _on_cpu(config, 1)
+    for threads in ("intra_op_thread_count", "inter_op_thread_count"):
+        config.parameters[threads].string_value = "1"
+    return config
+
+
+def _ensemble(contract: Contract) -> ModelConfig:
+    """The model that clients call. Triton allows it neither instances nor batching of its own.
+
+    An input is optional here exactly if it is so in `preprocess`: Triton does not compare the two at load,
+    and a request that leaves a required one out would fail inside. The parameter tells clients what the dims
+    do not: which side a feature is on.
+    """
+    config = ModelConfig(
+        name=contract.model,
+        platform="ensemble",
+        max_batch_size=contract.max_users,
+        input=_feature_inputs(contract, ragged=False),
+    )
+    _add_scores(config, contract, [-1])
+    described = [dataclasses.asdict(feature) for feature in contract.features]
+    config.parameters[FEATURES_PARAMETER].string_value = json.dumps(described, sort_keys=True)
+    taken = {feature.name for feature in contract.features} | set(contract.tasks)
+    user, items, count, *rest = unused_all([USER, ITEMS, COUNT, *padded_names(contract).values()], taken)
+    padded = dict(zip(contract.tasks, rest, strict=True))
+
+    preprocess = config.ensemble_scheduling.step.add(model_name=contract.preprocess, model_version=-1)
+    preprocess.input_map.update({feature.name: feature.name for feature in contract.features})
+    preprocess.output_map.update({USER: user, ITEMS: items})
+    dnn = config.ensemble_scheduling.step.add(model_name=contract.dnn, model_version=-1)
+    dnn.input_map.update({USER: user, ITEMS: items})
+    if contract.target == "cpu":
+        dnn.output_map.update({task: task for task in contract.tasks})
+        return config
+    preprocess.output_map[COUNT] = count
+    dnn.output_map.update(padded)
+    postprocess = config.ensemble_scheduling.step.add(model_name=contract.postprocess, model_version=-1)
+    postprocess.input_map.update({name: padded[task] for task, name in padded_names(contract).items()})
+    postprocess.input_map[COUNT] = count
+    postprocess.output_map.update({task: task for task in contract.tasks})
+    return config
+
+
+def _on_cpu(config: ModelConfig, count: int) -> None:
+    """Say KIND_CPU: a group left out means one process per visible GPU on a GPU host."""
+    config.instance_group.add(kind=ModelInstanceGroup.KIND_CPU, count=count)
+
+
+def _merge_what_waits(config: ModelConfig) -> None:
+    """Batch requests that are already waiting, and never wait for more: no delay.
+
+    Preferred sizes stay unset: with them Triton runs 3 waiting users as 2 and then 1 (seen on 2.51), although
+    the 4-user graph takes all 3 at once.
+    """
+    config.dynamic_batching.SetInParent()

@@ -1,0 +1,49 @@
+"""The note beside the GPU network's ONNX: how to build the TensorRT plan that its config.pbtxt expects."""
+
+from __future__ import annotations
+
+from bireme.emitter.artifacts import onnx_inputs
+from bireme.emitter.graphs import graph_plan
+from bireme.emitter.tensors import ITEMS, USER
+from bireme.spec import Contract
+
+__all__ = ["engine_note"]
+
+
+def engine_note(contract: Contract, dense_onnx: bytes) -> str:
+    """Text with one trtexec command line: one optimization profile that holds every captured graph."""
+    shapes = graph_plan(contract)
+    profile = {
+        "minShapes": (1, contract.buckets[0]),
+        # TensorRT tunes its kernels for this one: the middle of what will be captured.
+        "optShapes": shapes[len(shapes) // 2],
+        "maxShapes": (contract.max_users, contract.max_candidates),
+    }
+    inputs = onnx_inputs(dense_onnx)
+    flags = ["--onnx=model.onnx", "--saveEngine=model.plan"]
+    flags += [f"--{name}={_shapes(contract, *shape)}" for name, shape in profile.items()]
+    if set(inputs.values()) == {"FLOAT16"}:
+        remark = "The ONNX carries its precision itself; TensorRT before 11 also needs --stronglyTyped."
+    else:
+        # Linear layout ("chw") whatever the rank; one entry per tensor, in the graph's order.
+        flags += [
+            "--fp16",
+            f"--inputIOFormats={','.join('fp16:chw' for _ in inputs)}",
+            f"--outputIOFormats={','.join('fp32:chw' for _ in contract.tasks)}",
+        ]
+        remark = (
+            "The ONNX is FP32, so these flags choose FP16; TensorRT 11 dropped them and needs an FP16 ONNX."
+        )
+    command = " \\\n    ".join(["trtexec", *flags])
+    return (
+        f"{contract.dnn} needs a model.plan, which only the GPU that will serve it can build.\n"
+        "Run this here, with the trtexec of the container that will serve, on that kind of GPU:\n\n"
+        f"{command}\n\n"
+        f"{remark}\n"
+        "Then start the server with --model-load-thread-count=1: CUDA Graphs captured while another\n"
+        "TensorRT model loads may be missing or wrong.\n"
+    )
+
+
+def _shapes(contract: Contract, users: int, bucket: int) -> str:
+    return f"{USER}:{users}x{contract.user_width},{ITEMS}:{users}x{bucket}x{contract.item_width}"
