@@ -1,6 +1,9 @@
 """Triton model `<name>_dnn` where there is no TensorRT backend: the dense network on ONNX Runtime (CPU)."""
 
+from __future__ import annotations
+
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -20,7 +23,9 @@ class TritonPythonModel:
         """Load `model.onnx`; thread count and buckets come from the model's parameters."""
         parameters = json.loads(args["model_config"]).get("parameters", {})
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = int(parameters["intra_op_threads"]["string_value"])
+        options.intra_op_num_threads = (
+            int(parameters["intra_op_threads"]["string_value"]) or len(os.sched_getaffinity(0))
+        )
         # Spinning threads would take cores from the preprocess instances.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         path = Path(__file__).parent / "model.onnx"

@@ -1,5 +1,7 @@
 """Triton model `<name>_preprocess`: raw features in, `user` and `items` out (CPU)."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 

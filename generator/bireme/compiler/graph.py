@@ -16,7 +16,9 @@ import numpy as np
 
 from bireme.errors import CompileError
 
+# Before TensorFlow is imported: no start-up chatter, and no oneDNN, whose reordered sums depend on the machine.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import tensorflow as tf
 
 __all__ = ["Capture", "Graph", "Node", "node_of", "tensor"]

@@ -11,7 +11,7 @@ import numpy as np
 from bireme.compiler.graph import Capture, Graph, Node, read_graph_def, tensor, tf
 from bireme.errors import CompileError
 
-__all__ = ["SavedModel", "load"]
+__all__ = ["SavedModel", "fill_unused", "load"]
 
 
 class SavedModel:
@@ -53,6 +53,23 @@ class SavedModel:
         """Run the original model on rows; keys are signature inputs and outputs."""
         feeds = {name: tf.constant(rows[name], dtype=spec.dtype) for name, spec in self.inputs.items()}
         return {name: value.numpy() for name, value in self.function(**feeds).items()}
+
+
+def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """Rows for the whole signature: inputs that no served output needs get neutral values.
+
+    Args:
+        model: the loaded SavedModel.
+        rows: feature → [N] or [N, L], for the features that are served.
+    """
+    count = len(next(iter(rows.values())))
+    filled = dict(rows)
+    for name, spec in model.inputs.items():
+        if name not in rows:
+            text = spec.dtype == tf.string
+            shape = (count, *(size or 1 for size in spec.shape[1:]))
+            filled[name] = np.full(shape, b"" if text else 0, dtype=object if text else spec.dtype.as_numpy_dtype)
+    return filled
 
 
 def load(model: SavedModel, outputs: dict[str, str]) -> Graph:

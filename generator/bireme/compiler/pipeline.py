@@ -18,13 +18,13 @@ from bireme.compiler.dense import runner, to_onnx
 from bireme.compiler.export import export_files, read_words
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
-from bireme.compiler.load import SavedModel, load
+from bireme.compiler.load import SavedModel, fill_unused, load
 from bireme.compiler.split import Split, split
 from bireme.compiler.trim import trim
 from bireme.compiler.user_once import user_once
 from bireme.compiler.values import Shape
 from bireme.errors import CompileError, SpecError
-from bireme.requests import Request, count_candidates, read_requests, to_rows, to_tensors
+from bireme.requests import Request, read_requests, to_rows, to_tensors
 from bireme.spec import BuildSpec, Contract, Target
 from bireme.synthetic import edge_counts, make_requests
 from bireme_runtime.preprocessor import Features, Preprocessor
@@ -221,7 +221,7 @@ def _check(
     dense: onnx.ModelProto,
     requests: list[Request],
 ) -> dict[str, float]:
-    rows = [_all_inputs(model, to_rows(plan.features, request), request) for request in requests]
+    rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
     names = spec.outputs or {name: name for name in model.outputs}
     predicted = [model.predict(values) for values in rows]
     expected = {task: np.concatenate([p[name].reshape(-1) for p in predicted]) for task, name in names.items()}
@@ -243,17 +243,6 @@ def _check(
 
     checker("user_once", lifted)
     return checker.differences
-
-
-def _all_inputs(model: SavedModel, rows: dict[str, Any], request: Request) -> dict[str, Any]:
-    """Rows for the original signature: inputs that no output needs get neutral values."""
-    count = count_candidates(request)
-    for name, spec in model.inputs.items():
-        if name not in rows:
-            kind: Any = object if spec.dtype.name == "string" else spec.dtype.as_numpy_dtype
-            fill: Any = b"" if kind is object else 0
-            rows[name] = np.full((count, *(d or 1 for d in spec.shape[1:])), fill, dtype=kind)
-    return rows
 
 
 def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""spec → model repository: compile, then emit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bireme.spec import Target, read_spec
+
+__all__ = ["Built", "build"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What `build` made.
+
+    Args:
+        model: name of the ensemble.
+        folders: the models' folders in load order.
+        report: the compiler's report, as JSON values.
+    """
+
+    model: str
+    folders: list[Path]
+    report: dict[str, Any]
+
+
+def build(
+    spec_path: Path, repository: Path, target: Target = "cpu", progress: Callable[[str], None] = lambda _: None
+) -> Built:
+    """Compile the model that a spec names and write its Triton models.
+
+    Args:
+        spec_path: the build spec (YAML).
+        repository: the model repository; other models in it are not touched.
+        target: "cpu" (embedded server) or "gpu" (`tensorrt_plan`).
+        progress: called with the name of each pass.
+
+    Raises:
+        BiremeError: spec, model or repository are at fault; the repository is then as it was.
+    """
+    spec = read_spec(spec_path)
+    # Here, so that `bireme --help` and the client do not wait for TensorFlow.
+    from bireme.compiler.pipeline import compile_model
+    from bireme.compiler.report import as_data
+    from bireme.emitter.artifacts import Artifacts
+    from bireme.emitter.layout import emit
+
+    compiled = compile_model(spec, target, progress)
+    progress("emit")
+    report = as_data(compiled)
+    artifacts = Artifacts(
+        plan=compiled.plan,
+        files=compiled.files,
+        dense_onnx=compiled.dense.SerializeToString(deterministic=True),
+        example_request=compiled.example,
+        provenance=compiled.source,
+        report=report,
+    )
+    return Built(spec.model, emit(artifacts, compiled.contract, repository), report)

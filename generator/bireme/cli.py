@@ -1,0 +1,170 @@
+"""The command line: one verb a function. Errors become one line and a hint; each family has its exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bireme import __version__
+from bireme.errors import BiremeError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="bireme",
+    help="Turns a TensorFlow ranking model into a Triton ensemble, serves it and proves its scores.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_out = Console(soft_wrap=False)
+_err = Console(stderr=True, soft_wrap=True)
+
+Repository = Annotated[Path, typer.Option("--repository", "-r", help="the Triton model repository")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
+
+
+class TargetName(str, Enum):
+    """Where the ensemble will run."""
+
+    cpu = "cpu"
+    gpu = "gpu"
+
+
+class ProtocolName(str, Enum):
+    """How requests travel."""
+
+    both = "both"
+    grpc = "grpc"
+    http = "http"
+
+
+@app.command()
+def inspect(
+    saved_model: Annotated[Path, typer.Argument(help="a SavedModel folder, or a build spec (YAML)")],
+    user: Annotated[str, typer.Option(help="user side inputs, comma separated")] = "",
+    signature: Annotated[str, typer.Option(help="which signature")] = "serving_default",
+    as_json: AsJson = False,
+) -> None:
+    """Show what goes in and out, features, vocabularies, tables, the embedding frontier, bytes per request."""
+    from bireme.inspect import inspect_model
+
+    with _err.status("loading TensorFlow"):
+        report, advice = inspect_model(saved_model, [name for name in user.split(",") if name], signature)
+    _print_report(report, as_json)
+    if advice and not as_json:
+        _out.print(f"\n{escape(advice)}")
+
+
+@app.command()
+def build(
+    spec: Annotated[Path, typer.Argument(help="the build spec (YAML)")],
+    repository: Repository = Path("model_repository"),
+    target: Annotated[TargetName, typer.Option(help="cpu: embedded server; gpu: tensorrt_plan")] = TargetName.cpu,
+    as_json: AsJson = False,
+) -> None:
+    """Compile the model a spec names and write it into a Triton model repository."""
+    from bireme.build import build as run
+
+    with _err.status("loading TensorFlow") as status:
+        built = run(spec, repository, target.value, lambda name: status.update(f"pass: {name}"))
+    _print_report(built.report, as_json)
+    if not as_json:
+        _out.print(f"\nwritten: {', '.join(str(folder) for folder in built.folders)}", style="bold")
+
+
+@app.command()
+def serve(
+    repository: Repository = Path("model_repository"),
+    http: Annotated[int, typer.Option(help="HTTP port; 0: any free one")] = 8000,
+    grpc: Annotated[int, typer.Option(help="gRPC port; 0: any free one")] = 8001,
+    metrics: Annotated[int, typer.Option(help="Prometheus port; 0: any free one")] = 8002,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    once: Annotated[bool, typer.Option("--once", help="stop after the example request")] = False,
+) -> None:
+    """Start tritonserver on a repository, rank the example request, keep serving until Ctrl-C."""
+    from bireme.server.serve import serve as run
+
+    raise typer.Exit(run(repository, http, grpc, metrics, host, once))
+
+
+@app.command()
+def verify(
+    spec: Annotated[Path, typer.Argument(help="the build spec (YAML)")],
+    repository: Repository = Path("model_repository"),
+    url: Annotated[str, typer.Option(help="host:port of a running server; default: start one")] = "",
+    protocol: Annotated[ProtocolName, typer.Option(help="with --url: which protocol that is")] = ProtocolName.both,
+    requests: Annotated[int, typer.Option(min=1, help="requests per protocol")] = 2000,
+    clients: Annotated[int, typer.Option(min=1, max=256, help="parallel clients")] = 8,
+    tolerance: Annotated[float, typer.Option(min=0.0, help="largest |served - original|")] = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """Send sampled requests to the served ensemble and to TensorFlow; fail if the scores differ."""
+    from bireme.verify.verify import Protocol, verify as run
+
+    urls: dict[Protocol, str] = {}
+    if url:
+        if protocol is ProtocolName.both:
+            raise typer.BadParameter("--url needs --protocol grpc or --protocol http")
+        urls["grpc" if protocol is ProtocolName.grpc else "http"] = url
+    with _err.status("loading TensorFlow") as status:
+        results = run(
+            spec,
+            repository,
+            urls,
+            requests,
+            clients,
+            tolerance,
+            lambda what, done, total: status.update(f"{what}: {done} of {total}"),
+        )
+    if protocol is not ProtocolName.both:
+        results = [result for result in results if result.protocol == protocol.value]
+    if as_json:
+        keys = ("protocol", "requests", "scores", "max_difference", "max_relative")
+        print(json.dumps([{key: getattr(result, key) for key in keys} for result in results], indent=1))
+        return
+    table = Table("protocol", "clients", "requests", "scores", "N", "max |difference|", "relative", "tolerance")
+    for result in results:
+        spread = f"{min(result.counts)}…{max(result.counts)}"
+        differences = (f"{result.max_difference:.2e}", f"{result.max_relative:.1e}", f"{tolerance:.0e}")
+        counts = (str(clients), f"{result.requests:,}", f"{result.scores:,}")
+        table.add_row(result.protocol, *counts, spread, *differences)
+    _out.print(table)
+    _out.print("served scores equal the original model's within the tolerance", style="bold green")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def _print_report(report: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report, indent=1, sort_keys=True, default=str))
+        return
+    from bireme.compiler.report import as_text
+
+    _out.print(as_text(report))
+
+
+def main() -> None:
+    """Entry point of the `bireme` command."""
+    try:
+        app()
+    except BiremeError as error:
+        _err.print(f"[bold red]bireme:[/] {escape(error.where)}: {escape(error.message)}", highlight=False)
+        if error.hint:
+            _err.print(f"  → {escape(error.hint)}", highlight=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _err.print("bireme: interrupted")
+        sys.exit(130)

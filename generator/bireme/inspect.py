@@ -1,0 +1,57 @@
+"""What a SavedModel holds, before anything is written: the report of the passes, and a spec to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bireme.errors import SpecError
+from bireme.spec import BuildSpec, read_spec
+
+__all__ = ["inspect_model"]
+
+
+def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict[str, Any], str]:
+    """Compile in memory and report.
+
+    Args:
+        path: a SavedModel folder, or a build spec.
+        user: user side inputs; with none given for a SavedModel, every input counts as a candidate's.
+        signature: signature key, for a SavedModel.
+
+    Returns:
+        The report, and advice what to do next (empty if a spec was given).
+
+    Raises:
+        BiremeError: the model or the spec is at fault.
+    """
+    from bireme.compiler.pipeline import compile_model
+    from bireme.compiler.report import as_data
+
+    if path.is_file():
+        return as_data(compile_model(read_spec(path), "cpu")), ""
+    from bireme.compiler.load import SavedModel
+
+    known = SavedModel(path, signature).inputs
+    for name in user:
+        if name not in known:
+            raise SpecError(f"--user: '{name}'", "is not an input of the model", f"its inputs: {', '.join(known)}")
+    # A spec has to name a user input; here the question may still be open.
+    spec = BuildSpec.model_construct(
+        model="model",
+        saved_model=path,
+        user=tuple(user),
+        signature=signature,
+        outputs={},
+        defaults={},
+        text={},
+        buckets=BuildSpec.model_fields["buckets"].default,
+        max_users=BuildSpec.model_fields["max_users"].default,
+        samples=None,
+    )
+    starter = {"model": "my_ranker", "saved_model": str(path), "user": list(user) or list(known)[:1]}
+    advice = "A spec to start from (list under `user` every input that describes the user or the request):\n\n"
+    return as_data(compile_model(spec, "cpu")), advice + yaml.safe_dump(starter, sort_keys=False)
