@@ -28,7 +28,10 @@ class Built:
 
 
 def build(
-    spec_path: Path, repository: Path, target: Target = "cpu", progress: Callable[[str], None] = lambda _: None
+    spec_path: Path,
+    repository: Path,
+    target: Target = "cpu",
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Built:
     """Compile the model that a spec names and write its Triton models.
 

@@ -54,7 +54,7 @@ def inspect(
     signature: Annotated[str, typer.Option(help="which signature")] = "serving_default",
     as_json: AsJson = False,
 ) -> None:
-    """Show what goes in and out, features, vocabularies, tables, the embedding frontier, bytes per request."""
+    """Show features, vocabularies, tables, the embedding frontier, and what a request costs."""
     from bireme.inspect import inspect_model
 
     with _err.status("loading TensorFlow"):
@@ -68,7 +68,9 @@ def inspect(
 def build(
     spec: Annotated[Path, typer.Argument(help="the build spec (YAML)")],
     repository: Repository = Path("model_repository"),
-    target: Annotated[TargetName, typer.Option(help="cpu: embedded server; gpu: tensorrt_plan")] = TargetName.cpu,
+    target: Annotated[
+        TargetName, typer.Option(help="cpu: embedded server; gpu: tensorrt_plan")
+    ] = TargetName.cpu,
     as_json: AsJson = False,
 ) -> None:
     """Compile the model a spec names and write it into a Triton model repository."""
@@ -101,14 +103,17 @@ def verify(
     spec: Annotated[Path, typer.Argument(help="the build spec (YAML)")],
     repository: Repository = Path("model_repository"),
     url: Annotated[str, typer.Option(help="host:port of a running server; default: start one")] = "",
-    protocol: Annotated[ProtocolName, typer.Option(help="with --url: which protocol that is")] = ProtocolName.both,
+    protocol: Annotated[
+        ProtocolName, typer.Option(help="with --url: which protocol that is")
+    ] = ProtocolName.both,
     requests: Annotated[int, typer.Option(min=1, help="requests per protocol")] = 2000,
     clients: Annotated[int, typer.Option(min=1, max=256, help="parallel clients")] = 8,
     tolerance: Annotated[float, typer.Option(min=0.0, help="largest |served - original|")] = 1e-5,
     as_json: AsJson = False,
 ) -> None:
     """Send sampled requests to the served ensemble and to TensorFlow; fail if the scores differ."""
-    from bireme.verify.verify import Protocol, verify as run
+    from bireme.verify.verify import Protocol
+    from bireme.verify.verify import verify as run
 
     urls: dict[Protocol, str] = {}
     if url:
@@ -131,7 +136,9 @@ def verify(
         keys = ("protocol", "requests", "scores", "max_difference", "max_relative")
         print(json.dumps([{key: getattr(result, key) for key in keys} for result in results], indent=1))
         return
-    table = Table("protocol", "clients", "requests", "scores", "N", "max |difference|", "relative", "tolerance")
+    table = Table(
+        "protocol", "clients", "requests", "scores", "N", "max |difference|", "relative", "tolerance"
+    )
     for result in results:
         spread = f"{min(result.counts)}…{max(result.counts)}"
         differences = (f"{result.max_difference:.2e}", f"{result.max_relative:.1e}", f"{tolerance:.0e}")

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from bireme_runtime.plan import Feature
 
 from bireme.errors import ClientError
 from bireme.requests import to_tensors
 from bireme.spec import FEATURES_PARAMETER
+from bireme_runtime.plan import Feature
 
 __all__ = ["RankingClient"]
 
@@ -50,9 +50,11 @@ class RankingClient:
 
             self._client = module.InferenceServerClient(url)
         elif protocol == "http":
-            import tritonclient.http as module  # type: ignore[no-redef]
+            import tritonclient.http as module
 
-            self._client = module.InferenceServerClient(url, network_timeout=timeout, connection_timeout=timeout)
+            self._client = module.InferenceServerClient(
+                url, network_timeout=timeout, connection_timeout=timeout
+            )
         else:
             raise ClientError(f"protocol '{protocol}'", "is unknown", "use 'grpc' or 'http'")
         self._module: Any = module
@@ -128,10 +130,14 @@ class RankingClient:
         model = self._model or self._only_ensemble()
         config = self._config(model)
         if not config.get("ensemble_scheduling"):
-            raise ClientError(f"model '{model}'", "is not an ensemble", "name the ensemble, not one of its steps")
+            raise ClientError(
+                f"model '{model}'", "is not an ensemble", "name the ensemble, not one of its steps"
+            )
         described = config.get("parameters", {}).get(FEATURES_PARAMETER)
         if described is None:
-            raise ClientError(f"model '{model}'", "does not describe its features", "build it with `bireme build`")
+            raise ClientError(
+                f"model '{model}'", "does not describe its features", "build it with `bireme build`"
+            )
         self._features = tuple(Feature(**entry) for entry in json.loads(described["string_value"]))
         self._tasks = tuple(output["name"] for output in config["output"])
         self._model = model
@@ -145,9 +151,11 @@ class RankingClient:
         found = [name for name in sorted(names) if f"{name}_preprocess" in names]
         if len(found) != 1:
             raise ClientError(
-                self._url, f"serves {len(found)} ensembles ({', '.join(found)})", "name one: RankingClient(…, model=…)"
+                self._url,
+                f"serves {len(found)} ensembles ({', '.join(found)})",
+                "name one: RankingClient(…, model=…)",
             )
-        return found[0]
+        return str(found[0])
 
     def _config(self, model: str) -> dict[str, Any]:
         if self._protocol == "grpc":

@@ -38,7 +38,9 @@ def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict
     known = SavedModel(path, signature).inputs
     for name in user:
         if name not in known:
-            raise SpecError(f"--user: '{name}'", "is not an input of the model", f"its inputs: {', '.join(known)}")
+            raise SpecError(
+                f"--user: '{name}'", "is not an input of the model", f"its inputs: {', '.join(known)}"
+            )
     # A spec has to name a user input; here the question may still be open.
     spec = BuildSpec.model_construct(
         model="model",
@@ -53,5 +55,7 @@ def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict
         samples=None,
     )
     starter = {"model": "my_ranker", "saved_model": str(path), "user": list(user) or list(known)[:1]}
-    advice = "A spec to start from (list under `user` every input that describes the user or the request):\n\n"
+    advice = (
+        "A spec to start from (list under `user` every input that describes the user or the request):\n\n"
+    )
     return as_data(compile_model(spec, "cpu")), advice + yaml.safe_dump(starter, sort_keys=False)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bireme_runtime.plan import Feature
 
 from bireme.errors import ClientError, SpecError
+from bireme_runtime.plan import Feature
 
 __all__ = ["Request", "count_candidates", "read_requests", "to_rows", "to_tensors"]
 
@@ -32,7 +32,9 @@ def read_requests(path: Path) -> list[Request]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise SpecError(str(path), f"cannot be read: {error.strerror}", "correct `samples` in the spec") from None
+        raise SpecError(
+            str(path), f"cannot be read: {error.strerror}", "correct `samples` in the spec"
+        ) from None
     requests: list[Request] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -116,11 +118,15 @@ def _array(feature: Feature, value: Any) -> Array:
         return _strings(where, value)
     try:
         array = np.asarray(value)
-        if array.size and (array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and "int" in feature.dtype)):
+        if array.size and (
+            array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and "int" in feature.dtype)
+        ):
             raise TypeError(f"{array.dtype} is not {feature.dtype}")
         return np.asarray(array, dtype=feature.dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ClientError(where, f"does not hold {feature.dtype} values: {error}", "check its values") from None
+        raise ClientError(
+            where, f"does not hold {feature.dtype} values: {error}", "check its values"
+        ) from None
 
 
 def _strings(where: str, value: Any) -> Array:
@@ -133,7 +139,9 @@ def _strings(where: str, value: Any) -> Array:
     wrong = next((item for item in flat if not isinstance(item, bytes)), None)
     if wrong is not None:
         kind = "lists of unequal length" if isinstance(wrong, (list, tuple)) else type(wrong).__name__
-        raise ClientError(where, f"holds {kind} where strings are expected", "give str or bytes; pad sequences")
+        raise ClientError(
+            where, f"holds {kind} where strings are expected", "give str or bytes; pad sequences"
+        )
     result = np.empty(len(flat), dtype=object)
     result[:] = flat
     return result.reshape(array.shape)

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from bireme_runtime.plan import Feature
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bireme.errors import SpecError
+from bireme_runtime.plan import Feature
 
 __all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Target", "read_spec"]
 
 Target = Literal["cpu", "gpu"]
 
-#: Parameter of the ensemble's config that holds its features as JSON: dims alone do not tell a user's sequence
-#: [-1] from an item's value [-1], and a client has to know.
+#: Parameter of the ensemble's config that holds its features as JSON: dims alone do not tell a user's
+#: sequence [-1] from an item's value [-1], and a client has to know.
 FEATURES_PARAMETER = "bireme_features"
 
 
@@ -30,7 +30,7 @@ class BuildSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=100)
-    """Name of the ensemble; its parts are called `<model>_preprocess`, `<model>_dnn`, `<model>_postprocess`."""
+    """Name of the ensemble; its parts are `<model>_preprocess`, `<model>_dnn`, `<model>_postprocess`."""
     saved_model: Path
     """The SavedModel folder, relative to the spec file."""
     user: tuple[str, ...] = Field(min_length=1)

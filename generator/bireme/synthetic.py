@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from bireme_runtime.plan import Bucketize, Embed, Feature, IdentityId, IntVocabulary, Plan, Vocabulary
 
 from bireme.requests import Request
+from bireme_runtime.plan import Bucketize, Embed, Feature, IdentityId, IntVocabulary, Plan, Vocabulary
 
 __all__ = ["edge_counts", "make_requests"]
 
@@ -40,7 +40,9 @@ def make_requests(
     return [_request(plan, words, count, rng) for count in counts]
 
 
-def _request(plan: Plan, words: Mapping[str, Sequence[bytes]], count: int, rng: np.random.Generator) -> Request:
+def _request(
+    plan: Plan, words: Mapping[str, Sequence[bytes]], count: int, rng: np.random.Generator
+) -> Request:
     request: dict[str, dict[str, Any]] = {"user": {}, "items": {}}
     for feature in plan.features:
         values = _values(plan, feature, words, count if feature.side == "item" else 1, rng)
@@ -80,7 +82,9 @@ def _draw(
     edges = [edge for step in steps if isinstance(step, Bucketize) for edge in step.edges]
     numbers = rng.gamma(1.0, 1.5, count).astype(np.float32)  # non-negative: log1p and sqrt stay finite
     if edges:
-        numbers = np.where(rng.random(count) < 0.3, rng.choice(np.float32(edges), count), numbers)
+        numbers = np.where(
+            rng.random(count) < 0.3, rng.choice(np.array(edges, dtype=np.float32), count), numbers
+        )
     return [float(value) for value in numbers]
 
 

@@ -1,4 +1,4 @@
-"""Buckets: which one a request falls into, how requests of one bucket are padded, run together and trimmed."""
+"""Buckets: which one a request falls into, how requests of one are padded, run together and trimmed."""
 
 from __future__ import annotations
 

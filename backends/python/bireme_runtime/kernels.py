@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 
 from .farmhash import hash_bucket
-from .plan import Bucketize, Embed, Feature, HashBucket, IdentityId, IntVocabulary, Mask, Numeric, Side, Vocabulary
+from .plan import (
+    Bucketize,
+    Embed,
+    Feature,
+    HashBucket,
+    IdentityId,
+    IntVocabulary,
+    Mask,
+    Numeric,
+    Side,
+    Vocabulary,
+)
 from .requests import Array, Batch, Column
 from .strings import FlatStrings
 
@@ -130,9 +141,8 @@ def _pool(step: Embed, state: State, table: Array, ids: Array, lengths: Array) -
 
 def _admitted(mask: Mask, state: State) -> Array:
     if mask.of in state.ids:
-        return state.ids[mask.of] != mask.value
-    assert isinstance(mask.value, str)
-    return ~state.strings(mask.of).equals(mask.value.encode("utf-8", "surrogateescape"))
+        return np.asarray(state.ids[mask.of] != mask.value)
+    return np.asarray(state.strings(mask.of).lengths != 0)  # the plan knows one raw mask: the empty string
 
 
 _OPERATIONS: dict[str, Callable[..., Array]] = {

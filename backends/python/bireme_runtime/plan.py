@@ -15,7 +15,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 Side = Literal["user", "item"]
 FORMAT = 1
@@ -44,7 +44,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` × `width` embedding table at `row_offset` rows into `arena` (a raw file of that dtype and width)."""
+    """A `rows` × `width` table, `row_offset` rows into `arena` (a raw file of that dtype and width)."""
 
     name: str
     arena: str
@@ -107,7 +107,10 @@ class IdentityId:
 
 @dataclass(frozen=True)
 class Mask:
-    """Which elements of a sequence count: those whose id (or raw string) differs from `value`."""
+    """Which elements of a sequence count: those whose id differs from `value`.
+
+    `of` is an id step, or a string feature; then `value` is "" and empty strings do not count.
+    """
 
     of: str
     value: int | str
@@ -150,9 +153,9 @@ class Numeric:
     op: Literal["numeric"] = "numeric"
 
 
-IdStep = Union[HashBucket, Vocabulary, IntVocabulary, Bucketize, IdentityId]
-BlockStep = Union[Embed, Numeric]
-Step = Union[IdStep, BlockStep]
+IdStep = HashBucket | Vocabulary | IntVocabulary | Bucketize | IdentityId
+BlockStep = Embed | Numeric
+Step = IdStep | BlockStep
 _STEPS: dict[str, type[Any]] = {
     "hash_bucket": HashBucket,
     "vocabulary": Vocabulary,
@@ -204,7 +207,9 @@ class Plan:
         """
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-            raise ValueError(f"feature plan format is not {FORMAT}; rebuild the repository with `bireme build`")
+            raise ValueError(
+                f"feature plan format is not {FORMAT}; rebuild the repository with `bireme build`"
+            )
         steps = tuple(_step(s) for s in raw["steps"])
         return cls(
             model=raw["model"],

@@ -90,13 +90,15 @@ def measure(features: Sequence[Feature], tensors: Mapping[str, Array], max_candi
                 candidates, owner["item"] = array.shape[1], feature.name
             elif array.shape[1] != candidates:
                 raise RequestError(
-                    f"feature '{feature.name}' has {array.shape[1]} candidates, '{owner['item']}' has {candidates}"
+                    f"feature '{feature.name}' has {array.shape[1]} candidates,"
+                    f" '{owner['item']}' has {candidates}"
                 )
     if candidates == -1:
         raise RequestError("no item feature was sent, so the number of candidates is unknown")
     if not 1 <= candidates <= max_candidates:
         raise RequestError(
-            f"feature '{owner['item']}' has {candidates} candidates; a request must have 1 to {max_candidates}"
+            f"feature '{owner['item']}' has {candidates} candidates;"
+            f" a request must have 1 to {max_candidates}"
         )
     return Request(tensors, users, candidates)
 
@@ -105,12 +107,15 @@ def _check_shape(feature: Feature, array: Array) -> None:
     sequence = feature.length is not None
     rank = 1 + (feature.side == "item") + (sequence or feature.side == "user")
     if array.ndim != rank:
-        raise RequestError(f"feature '{feature.name}' has shape {list(array.shape)}; {rank} dimensions are expected")
+        raise RequestError(
+            f"feature '{feature.name}' has shape {list(array.shape)}; {rank} dimensions are expected"
+        )
     if feature.side == "user" and not sequence and array.shape[1] != 1:
         raise RequestError(f"feature '{feature.name}' has {array.shape[1]} values; a user has exactly 1")
     if sequence and feature.length != -1 and array.shape[-1] != feature.length:
         raise RequestError(
-            f"feature '{feature.name}' has sequences of {array.shape[-1]}; the model takes exactly {feature.length}"
+            f"feature '{feature.name}' has sequences of {array.shape[-1]};"
+            f" the model takes exactly {feature.length}"
         )
 
 

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import onnxruntime
 import triton_python_backend_utils as pb_utils
+
 from bireme_runtime.batching import group_by_bucket, pad_together, trim_apart
 
 
@@ -23,8 +24,8 @@ class TritonPythonModel:
         """Load `model.onnx`; thread count and buckets come from the model's parameters."""
         parameters = json.loads(args["model_config"]).get("parameters", {})
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = (
-            int(parameters["intra_op_threads"]["string_value"]) or len(os.sched_getaffinity(0))
+        options.intra_op_num_threads = int(parameters["intra_op_threads"]["string_value"]) or len(
+            os.sched_getaffinity(0)
         )
         # Spinning threads would take cores from the preprocess instances.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -10,13 +10,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+
 from bireme_runtime.preprocessor import Features, Preprocessor
 
 
 class TritonPythonModel:
     """One instance; tables are mapped, so instances share them."""
 
-    def initialize(self, args: dict[str, str]) -> None:
+    def initialize(self, args: dict[str, str]) -> None:  # noqa: ARG002 - Triton passes it
         """Open the feature plan that lies beside this file."""
         self._preprocessor = Preprocessor.open(Path(__file__).parent)
         self._names = [feature.name for feature in self._preprocessor.plan.features]

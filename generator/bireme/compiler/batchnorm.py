@@ -76,7 +76,11 @@ def _chain_behind(graph: Graph, ref: str, width: int) -> tuple[str, _Affine]:
     consumers = graph.consumers()
     while True:
         readers = consumers.get(ref, [])
-        step = _step(graph, readers[0], width) if len(readers) == 1 and ref not in graph.outputs.values() else None
+        step = (
+            _step(graph, readers[0], width)
+            if len(readers) == 1 and ref not in graph.outputs.values()
+            else None
+        )
         if step is None or step[0] != ref:
             return ref, affine
         affine.scale, affine.shift = affine.scale * step[1], affine.shift * step[1] + step[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ class Checker:
 
     Args:
         expected: task → original scores [rows].
-        tolerance: largest allowed absolute difference.
+        tolerance: largest allowed difference, absolute for scores up to 1, relative beyond.
     """
 
     def __init__(self, expected: Arrays, tolerance: float) -> None:
@@ -58,16 +57,18 @@ class Checker:
         self.tolerance = tolerance
         self.differences: dict[str, float] = {}
 
-    def __call__(self, name: str, run: Callable[[], Arrays]) -> None:
-        """Run a pass's result and compare.
+    def __call__(self, name: str, outputs: Arrays) -> None:
+        """Compare a pass's outputs.
 
         Raises:
             CompileError: an output differs, naming the pass, the task and the first row at fault.
         """
         worst = 0.0
-        for task, actual in run().items():
+        for task, actual in outputs.items():
             wanted = self.expected[task].reshape(-1)
-            difference = np.abs(actual.reshape(-1).astype(np.float64) - wanted)
+            difference = np.abs(actual.reshape(-1).astype(np.float64) - wanted) / np.maximum(
+                1.0, np.abs(wanted)
+            )
             # NaN scores (where the original has none) must not pass as "no difference".
             difference = np.where(np.isnan(difference) & ~np.isnan(wanted), np.inf, np.nan_to_num(difference))
             if difference.size and difference.max() > self.tolerance:
@@ -76,7 +77,7 @@ class Checker:
                     f"pass {name}, output '{task}'",
                     f"differs from the original model by {difference[row]:.3g} in sample row {row}"
                     f" (tolerance {self.tolerance:g})",
-                    "this is a fault in the compiler, not in your model: please report it with the model's graph",
+                    "a fault of the compiler, not of your model: please report it with the model's graph",
                 )
             worst = max(worst, float(difference.max(initial=0.0)))
         self.differences[name] = worst

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bireme_runtime import vocabulary as v
-from bireme_runtime.plan import Plan, Table
 
 from bireme.compiler.graph import tf
 from bireme.compiler.split import Split, VocabularySource
 from bireme.errors import CompileError
+from bireme_runtime import vocabulary as v
+from bireme_runtime.plan import Plan, Table
 
 __all__ = ["export_files", "read_words"]
 

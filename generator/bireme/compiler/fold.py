@@ -32,7 +32,9 @@ def fold(graph: Graph) -> Graph:
         for ref in node.inputs
         if node_of(ref) in constant and graph.producer(ref).value is None
     ]
-    needed += [r for r in graph.outputs.values() if node_of(r) in constant and graph.producer(r).value is None]
+    needed += [
+        r for r in graph.outputs.values() if node_of(r) in constant and graph.producer(r).value is None
+    ]
     if needed:
         subgraph = graph.keep(graph.ancestors(needed))
         values = run_graph(subgraph, {}, {ref: ref for ref in dict.fromkeys(needed)})

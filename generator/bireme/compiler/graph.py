@@ -16,12 +16,12 @@ import numpy as np
 
 from bireme.errors import CompileError
 
-# Before TensorFlow is imported: no start-up chatter, and no oneDNN, whose reordered sums depend on the machine.
+# Before TensorFlow is imported: no start-up chatter, and no oneDNN, whose sums depend on the machine.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import tensorflow as tf
 
-__all__ = ["Capture", "Graph", "Node", "node_of", "tensor"]
+__all__ = ["Capture", "Graph", "Node", "node_of", "read_graph_def", "tensor", "tf"]
 
 
 def tensor(name: str) -> str:
@@ -174,7 +174,15 @@ def read_graph_def(graph_def: Any) -> Iterator[Node]:
         CompileError: a node needs control flow that was not inlined.
     """
     for node_def in graph_def.node:
-        if node_def.op in {"While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "Switch", "Merge"}:
+        if node_def.op in {
+            "While",
+            "StatelessWhile",
+            "If",
+            "StatelessIf",
+            "PartitionedCall",
+            "Switch",
+            "Merge",
+        }:
             raise CompileError(
                 node_def.name,
                 f"op {node_def.op} is control flow, which this version cannot compile",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import onnx
+
 from bireme_runtime.plan import Side
 
 __all__ = ["Array", "Const", "Lifted", "Segments", "Slice", "Tensor", "TwoSided", "Writer"]
@@ -74,7 +75,7 @@ class TwoSided:
         return self.item.rest
 
 
-Lifted = Union[Const, Tensor, Slice, Segments, TwoSided]
+Lifted = Const | Tensor | Slice | Segments | TwoSided
 
 
 class Writer:

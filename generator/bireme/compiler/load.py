@@ -68,7 +68,9 @@ def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dic
         if name not in rows:
             text = spec.dtype == tf.string
             shape = (count, *(size or 1 for size in spec.shape[1:]))
-            filled[name] = np.full(shape, b"" if text else 0, dtype=object if text else spec.dtype.as_numpy_dtype)
+            filled[name] = np.full(
+                shape, b"" if text else 0, dtype=object if text else spec.dtype.as_numpy_dtype
+            )
     return filled
 
 
@@ -101,9 +103,7 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
     graph = Graph(
         nodes,
         features={name: _placeholder(nodes, placeholders[name], name) for name in model.inputs},
-        outputs={
-            task: tensor(_output_node(model.function, name)) for task, name in tasks.items()
-        },
+        outputs={task: tensor(_output_node(model.function, name)) for task, name in tasks.items()},
         captures={},
     )
     _bind_captures(graph, model.function)
@@ -113,7 +113,9 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
 
 def _placeholder(nodes: dict[str, Node], node: str, feature: str) -> str:
     if node not in nodes:
-        raise CompileError(f"input '{feature}'", "has no placeholder in the inlined graph", "export the model again")
+        raise CompileError(
+            f"input '{feature}'", "has no placeholder in the inlined graph", "export the model again"
+        )
     return node
 
 

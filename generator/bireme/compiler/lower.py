@@ -33,7 +33,15 @@ from bireme.compiler.values import (
 
 __all__ = ["RULES", "Lowering"]
 
-_UNARY = {"Log1p": "log1p", "Log": "log", "Sqrt": "sqrt", "Square": "square", "Abs": "abs", "Neg": "neg", "Tanh": "tanh"}
+_UNARY = {
+    "Log1p": "log1p",
+    "Log": "log",
+    "Sqrt": "sqrt",
+    "Square": "square",
+    "Abs": "abs",
+    "Neg": "neg",
+    "Tanh": "tanh",
+}
 _BINARY = {
     "Add": "add",
     "AddV2": "add",
@@ -120,7 +128,7 @@ def _find(low: Lowering, node: Node) -> Value | None:
 
 
 def _select(low: Lowering, node: Node) -> Value | None:
-    """Two idioms of Keras: a mask token's own id, and the wrap of negative ids (dropped: they are refused)."""
+    """Two idioms of Keras: a mask token's own id; the wrap of negative ids (which are refused here)."""
     condition = low.graph.producer(node.inputs[0])
     if condition.op == "Equal":
         found, raw = low.lower(node.inputs[2]), low.lower(condition.inputs[0])

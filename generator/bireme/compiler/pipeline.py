@@ -6,19 +6,16 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
-from bireme_runtime.plan import Feature, Plan, Side
 
+from bireme.compiler.acceptance import check_passes
 from bireme.compiler.batchnorm import fold_batchnorm
-from bireme.compiler.check import Checker, run_graph
-from bireme.compiler.dense import runner, to_onnx
+from bireme.compiler.dense import to_onnx
 from bireme.compiler.export import export_files, read_words
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
-from bireme.compiler.load import SavedModel, fill_unused, load
+from bireme.compiler.load import SavedModel, load
 from bireme.compiler.split import Split, split
 from bireme.compiler.trim import trim
 from bireme.compiler.user_once import user_once
@@ -27,15 +24,10 @@ from bireme.errors import CompileError, SpecError
 from bireme.requests import Request, read_requests, to_rows, to_tensors
 from bireme.spec import BuildSpec, Contract, Target
 from bireme.synthetic import edge_counts, make_requests
-from bireme_runtime.preprocessor import Features, Preprocessor
-from bireme_runtime.requests import RequestError
+from bireme_runtime.plan import Feature, Plan, Side
 
 __all__ = ["Compiled", "compile_model"]
 
-#: FP32 passes reorder sums; they must not do more than that.
-TOLERANCE = 1e-5
-#: With FP16 hand-over the inputs of the DNN are rounded to 11 bits.
-TOLERANCE_FP16 = 5e-3
 _CHECKED_SAMPLES = 12
 
 Progress = Callable[[str], None]
@@ -116,9 +108,14 @@ def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _
 
     progress("check")
     requests, example = _samples(spec, plan, cut)
-    differences = _check(model, spec, graphs, plan, cut, rowwise, dense, requests)
+    outputs = spec.outputs or {name: name for name in model.outputs}
+    differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, requests)
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
-    nodes |= {"split": len(cut.dense.nodes), "dense": len(rowwise.graph.node), "user_once": len(dense.graph.node)}
+    nodes |= {
+        "split": len(cut.dense.nodes),
+        "dense": len(rowwise.graph.node),
+        "user_once": len(dense.graph.node),
+    }
     return Compiled(
         contract=contract,
         plan=plan,
@@ -139,7 +136,9 @@ def _features(model: SavedModel, spec: BuildSpec, graph: Graph) -> tuple[Feature
         for name in names:
             if name not in model.inputs:
                 known = ", ".join(model.inputs)
-                raise SpecError(f"{place}: '{name}'", "is not an input of the model", f"its inputs are: {known}")
+                raise SpecError(
+                    f"{place}: '{name}'", "is not an input of the model", f"its inputs are: {known}"
+                )
     result = []
     for name in graph.features:
         shape, dtype = model.inputs[name].shape, model.inputs[name].dtype.name
@@ -209,74 +208,6 @@ def _samples(spec: BuildSpec, plan: Plan, cut: Split) -> tuple[list[Request], Re
         except Exception as error:
             raise SpecError(f"{spec.samples}:{number}", str(error), "correct the sample request") from None
     return [*given[:_CHECKED_SAMPLES], *made], (given or made)[0]
-
-
-def _check(
-    model: SavedModel,
-    spec: BuildSpec,
-    graphs: dict[str, Graph],
-    plan: Plan,
-    cut: Split,
-    rowwise: onnx.ModelProto,
-    dense: onnx.ModelProto,
-    requests: list[Request],
-) -> dict[str, float]:
-    rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
-    names = spec.outputs or {name: name for name in model.outputs}
-    predicted = [model.predict(values) for values in rows]
-    expected = {task: np.concatenate([p[name].reshape(-1) for p in predicted]) for task, name in names.items()}
-    checker = Checker(expected, TOLERANCE)
-    for name, graph in graphs.items():
-        checker(name, lambda graph=graph: _joined([run_graph(graph, values) for values in rows]))
-    halves = _features_of(plan, cut, requests)
-    run_rowwise, run_dense = runner(rowwise), runner(dense)
-    checker.tolerance = TOLERANCE if plan.handover == "float32" else TOLERANCE_FP16
-    checker("dense", lambda: _joined([run_rowwise(_boundary_feeds(cut, half)) for half in halves]))
-
-    def lifted() -> dict[str, Any]:
-        runs = [run_dense({"user": half.user, "items": half.items}) for half in halves]
-        trimmed = [
-            {task: scores[:, : half.candidates] for task, scores in run.items()}
-            for run, half in zip(runs, halves, strict=True)
-        ]
-        return _joined(trimmed)
-
-    checker("user_once", lifted)
-    return checker.differences
-
-
-def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {task: np.concatenate([run[task].reshape(-1) for run in runs]) for task in runs[0]}
-
-
-def _features_of(plan: Plan, cut: Split, requests: list[Request]) -> list[Features]:
-    """The CPU side, run by the very code that serves."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-        for name, write in export_files(plan, cut).items():
-            write(Path(folder) / name)
-        preprocessor = Preprocessor.open(Path(folder))
-        results = []
-        for request in requests:
-            result = preprocessor.run([to_tensors(plan.features, request)])[0]
-            if isinstance(result, RequestError):
-                raise CompileError("pass split", f"refuses a sample request: {result}", "correct the samples")
-            results.append(result)
-    return results
-
-
-def _boundary_feeds(cut: Split, half: Features) -> dict[str, Any]:
-    """Columns of `user` and `items` as the row-wise dense network's inputs, padding left out."""
-    items = half.items[:, : half.candidates].astype(np.float32)
-    user = np.repeat(half.user.astype(np.float32)[:, None], half.candidates, axis=1)
-    feeds = {}
-    for boundary in cut.boundaries:
-        source = user if boundary.side == "user" else items
-        columns = source[..., boundary.offset : boundary.offset + boundary.width]
-        feeds[boundary.name] = columns.reshape(-1, *boundary.shape)
-    return feeds
 
 
 def _hash_folder(folder: Path) -> str:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bireme.compiler.export import read_words
 from bireme.compiler.pipeline import Compiled
+from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
 
 __all__ = ["as_data", "as_text", "flops_per_request"]
 
@@ -43,7 +43,9 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
                 "rows": table.rows,
                 "width": table.width,
                 "bytes": table.rows * table.width * np.dtype(table.dtype).itemsize,
-                "read_by": [step.name for step in plan.steps if isinstance(step, Embed) and step.table == table.name],
+                "read_by": [
+                    step.name for step in plan.steps if isinstance(step, Embed) and step.table == table.name
+                ],
             }
             for table in plan.tables
         ],
@@ -84,7 +86,9 @@ def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
     inferred = onnx.shape_inference.infer_shapes(model)
     graph = inferred.graph
     shapes = {
-        value.name: [d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim]
+        value.name: [
+            d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim
+        ]
         for value in (*graph.value_info, *graph.input, *graph.output)
     }
     weights = {weight.name: list(weight.dims) for weight in graph.initializer}
@@ -127,12 +131,16 @@ def _id_phrase(step: Any, words: dict[str, int]) -> str:
 
 def as_text(report: dict[str, Any]) -> RenderableType:
     """The report for a terminal."""
-    features = Table("feature", "side", "type", "optional", "on the CPU", title="Features", title_justify="left")
+    features = Table(
+        "feature", "side", "type", "optional", "on the CPU", title="Features", title_justify="left"
+    )
     for feature in report["features"]:
         form = feature["dtype"] + {None: "", -1: " sequence"}.get(feature["length"], f"[{feature['length']}]")
         optional = "" if feature["default"] is None else repr(feature["default"])
         features.add_row(feature["name"], feature["side"], form, optional, "\n".join(feature["transforms"]))
-    tables = Table("table", "rows", "width", "bytes", "read by", title="Embedding tables", title_justify="left")
+    tables = Table(
+        "table", "rows", "width", "bytes", "read by", title="Embedding tables", title_justify="left"
+    )
     for table in report["tables"]:
         numbers = [f"{table[key]:,}" for key in ("rows", "width", "bytes")]
         tables.add_row(table["name"], *numbers, ", ".join(table["read_by"]))
@@ -154,4 +162,3 @@ def as_text(report: dict[str, Any]) -> RenderableType:
         costs.add_row(*counts, *flops)
     head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
     return Group(head, features, tables, cut, passes, costs)
-

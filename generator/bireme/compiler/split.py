@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bireme_runtime import plan as p
-
 from bireme.compiler.graph import Capture, Graph, Node, tf
 from bireme.compiler.lower import RULES, Lowering, numbers
 from bireme.compiler.values import Ids, Numbers, Rows, Shape, Value, plan_mask
 from bireme.errors import CompileError
+from bireme_runtime import plan as p
 
 __all__ = ["Boundary", "Split", "VocabularySource", "split"]
 
@@ -124,7 +123,15 @@ class _Cut:
             mask = plan_mask(block.mask, self._mask_ids(block)) if block.mask is not None else None
             pool: Any = block.pool
             step: p.Step = p.Embed(
-                name, self._id_step(block.ids), self._table(block), side, offset, width, pool, mask, block.floor
+                name,
+                self._id_step(block.ids),
+                self._table(block),
+                side,
+                offset,
+                width,
+                pool,
+                mask,
+                block.floor,
             )
             made_of = f"{feature} → {self.tables[block.variable].name}" + (f", {pool}" if pool else "")
         else:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Union
-
-from bireme_runtime.plan import Mask
+from typing import Any
 
 from bireme.compiler.graph import Capture
+from bireme_runtime.plan import Mask
 
 __all__ = ["Count", "Dim", "Ids", "Masked", "Numbers", "Raw", "Rows", "Value", "insert", "reshape", "strided"]
 
-Dim = Union[str, int]
+Dim = str | int
 Shape = tuple[Dim, ...]
 
 
@@ -106,7 +105,7 @@ class Numbers:
     shape: Shape
 
 
-Value = Union[Raw, Ids, Masked, Count, Rows, Numbers]
+Value = Raw | Ids | Masked | Count | Rows | Numbers
 
 
 def insert(value: Value, axis: int) -> Value:
@@ -134,7 +133,9 @@ def reshape(value: Value, target: Sequence[int]) -> Value | None:
     return replace(value, shape=("R", *target[1:]))
 
 
-def strided(value: Value, spec: Any, begin: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Value | None:
+def strided(
+    value: Value, spec: Any, begin: Sequence[int], end: Sequence[int], step: Sequence[int]
+) -> Value | None:
     """`StridedSlice` that only inserts or drops dimensions of size 1 (`x[:, None]`, `x[:, 0]`); else None.
 
     Args:
@@ -148,7 +149,7 @@ def strided(value: Value, spec: Any, begin: Sequence[int], end: Sequence[int], s
     def bit(mask: str, index: int) -> bool:
         return bool(spec[mask].i >> index & 1)
 
-    source, result = list(value.shape), []
+    source, result = list(value.shape), list[Dim]()
     entries = len(begin)
     for i in range(entries):
         if bit("new_axis_mask", i):
@@ -162,9 +163,9 @@ def strided(value: Value, spec: Any, begin: Sequence[int], end: Sequence[int], s
         elif bit("shrink_axis_mask", i):
             if source.pop(0) != 1 or begin[i] not in (0, -1):
                 return None
-        elif bit("begin_mask", i) and bit("end_mask", i) and step[i] == 1:
-            result.append(source.pop(0))
-        elif source[0] == 1 and (begin[i], end[i], step[i]) == (0, 1, 1):
+        elif (bit("begin_mask", i) and bit("end_mask", i) and step[i] == 1) or (
+            source[0] == 1 and (begin[i], end[i], step[i]) == (0, 1, 1)
+        ):
             result.append(source.pop(0))
         else:
             return None

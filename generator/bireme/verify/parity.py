@@ -50,7 +50,9 @@ class Parity:
         for task, wanted in expected.items():
             found = served[task]
             if found.shape != wanted.shape:
-                self.failures[index] = f"task '{task}': {found.shape[0]} scores for {wanted.shape[0]} candidates"
+                self.failures[index] = (
+                    f"task '{task}': {found.shape[0]} scores for {wanted.shape[0]} candidates"
+                )
                 return
             difference = np.abs(found.astype(np.float64) - wanted)
             difference = np.where(np.isfinite(difference), difference, np.inf)
@@ -70,7 +72,9 @@ class Parity:
         if self.failures:
             index, message = next(iter(sorted(self.failures.items())))
             more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
-            raise VerifyError(f"request {index} over {self.protocol}", f"failed: {message}{more}", "see the server's log")
+            raise VerifyError(
+                f"request {index} over {self.protocol}", f"failed: {message}{more}", "see the server's log"
+            )
         if not self.requests:
             raise VerifyError(self.protocol, "no request was compared", "ask for at least one")
         if self.max_difference > tolerance:

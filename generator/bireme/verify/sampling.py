@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 
 import numpy as np
-from bireme_runtime.plan import Plan
 
 from bireme.requests import Request
 from bireme.synthetic import edge_counts, make_requests
+from bireme_runtime.plan import Plan
 
 __all__ = ["sample_requests"]
 

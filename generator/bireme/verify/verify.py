@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from bireme_runtime.plan import IntVocabulary, Plan, Vocabulary
-from bireme_runtime.vocabulary import IntVocabulary as IntVocabularyFile
-from bireme_runtime.vocabulary import Vocabulary as VocabularyFile
 
 from bireme.client import RankingClient
 from bireme.emitter.manifest import check_repository
@@ -20,6 +17,9 @@ from bireme.server.process import TritonServer
 from bireme.spec import read_spec
 from bireme.verify.parity import Parity, Scores, compare_served
 from bireme.verify.sampling import sample_requests
+from bireme_runtime.plan import IntVocabulary, Plan, Vocabulary
+from bireme_runtime.vocabulary import IntVocabulary as IntVocabularyFile
+from bireme_runtime.vocabulary import Vocabulary as VocabularyFile
 
 __all__ = ["Protocol", "read_vocabularies", "verify"]
 
@@ -93,7 +93,7 @@ def read_vocabularies(plan: Plan, folder: Path) -> dict[str, list[bytes]]:
 def _original_scores(
     spec_path: Path, plan: Plan, requests: Sequence[Request], progress: Callable[[str, int, int], None]
 ) -> list[Scores]:
-    """The SavedModel's scores, one request at a time: a sequence then has exactly the length that was sent."""
+    """The SavedModel's scores, request by request: a sequence has the length that was sent."""
     from bireme.compiler.load import SavedModel, fill_unused  # TensorFlow, only now
 
     spec = read_spec(spec_path)
@@ -106,5 +106,7 @@ def _original_scores(
         scores.append({task: np.asarray(predicted[name]).reshape(-1) for task, name in names.items()})
         progress("original model", number, len(requests))
     if not all(np.isfinite(array).all() for entry in scores for array in entry.values()):
-        raise VerifyError(str(spec.saved_model), "gives NaN or infinite scores on sample requests", "check the model")
+        raise VerifyError(
+            str(spec.saved_model), "gives NaN or infinite scores on sample requests", "check the model"
+        )
     return scores

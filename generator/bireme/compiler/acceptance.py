@@ -1,0 +1,111 @@
+"""The whole chain against the original model: graph passes in TensorFlow, the two halves as they serve."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from bireme.compiler.check import Checker, run_graph
+from bireme.compiler.dense import runner
+from bireme.compiler.export import export_files
+from bireme.compiler.graph import Graph
+from bireme.compiler.load import SavedModel, fill_unused
+from bireme.compiler.split import Split
+from bireme.errors import CompileError
+from bireme.requests import Request, to_rows, to_tensors
+from bireme_runtime.plan import Plan
+from bireme_runtime.preprocessor import Features, Preprocessor
+from bireme_runtime.requests import RequestError
+
+__all__ = ["check_passes"]
+
+#: FP32 passes reorder sums; they must not do more than that.
+TOLERANCE = 1e-5
+#: With FP16 hand-over the inputs of the DNN are rounded to 11 bits.
+TOLERANCE_FP16 = 5e-3
+
+
+def check_passes(
+    model: SavedModel,
+    outputs: Mapping[str, str],
+    graphs: Mapping[str, Graph],
+    plan: Plan,
+    cut: Split,
+    rowwise: onnx.ModelProto,
+    dense: onnx.ModelProto,
+    requests: Sequence[Request],
+) -> dict[str, float]:
+    """Run every stage on the same requests.
+
+    Args:
+        model: the original.
+        outputs: task → signature output.
+        graphs: pass → graph after it.
+        plan: the feature plan.
+        cut: the split that the plan came from.
+        rowwise: the dense network, row-wise.
+        dense: the dense network after user_once.
+        requests: sample requests.
+
+    Returns:
+        Pass → largest difference.
+
+    Raises:
+        CompileError: a pass changed a score, or the feature plan refuses a sample.
+    """
+    rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
+    predicted = [model.predict(values) for values in rows]
+    expected = {
+        task: np.concatenate([p[name].reshape(-1) for p in predicted]) for task, name in outputs.items()
+    }
+    checker = Checker(expected, TOLERANCE)
+    for name, graph in graphs.items():
+        checker(name, _joined([run_graph(graph, values) for values in rows]))
+    halves = _features_of(plan, cut, requests)
+    run_rowwise, run_dense = runner(rowwise), runner(dense)
+    checker.tolerance = TOLERANCE if plan.handover == "float32" else TOLERANCE_FP16
+    checker("dense", _joined([run_rowwise(_boundary_feeds(cut, half)) for half in halves]))
+    lifted = [run_dense({"user": half.user, "items": half.items}) for half in halves]
+    trimmed = [
+        {task: scores[:, : half.candidates] for task, scores in run.items()}
+        for run, half in zip(lifted, halves, strict=True)
+    ]
+    checker("user_once", _joined(trimmed))
+    return checker.differences
+
+
+def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {task: np.concatenate([run[task].reshape(-1) for run in runs]) for task in runs[0]}
+
+
+def _features_of(plan: Plan, cut: Split, requests: Sequence[Request]) -> list[Features]:
+    """The CPU side, run by the very code that serves."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+        for name, write in export_files(plan, cut).items():
+            write(Path(folder) / name)
+        preprocessor = Preprocessor.open(Path(folder))
+        results: list[Features] = []
+        for request in requests:
+            result = preprocessor.run([to_tensors(plan.features, request)])[0]
+            if isinstance(result, RequestError):
+                raise CompileError("pass split", f"refuses a sample request: {result}", "correct the samples")
+            results.append(result)
+    return results
+
+
+def _boundary_feeds(cut: Split, half: Features) -> dict[str, Any]:
+    """Columns of `user` and `items` as the row-wise dense network's inputs, padding left out."""
+    items = half.items[:, : half.candidates].astype(np.float32)
+    user = np.repeat(half.user.astype(np.float32)[:, None], half.candidates, axis=1)
+    feeds = {}
+    for boundary in cut.boundaries:
+        source = user if boundary.side == "user" else items
+        columns = source[..., boundary.offset : boundary.offset + boundary.width]
+        feeds[boundary.name] = columns.reshape(-1, *boundary.shape)
+    return feeds

@@ -1,0 +1,299 @@
+"""Ops that keep rows apart, carried from [rows, …] to [users, candidates, …].
+
+`HANDLERS[op]` returns the lifted output, or None where this use of the op could mix rows (a softmax over the
+row axis, a reshape across rows, a broadcast of one tensor's rows against another's columns). An op without a
+handler is treated like one that returns None. To allow a further op, add its handler here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from bireme.compiler.lifted import Array, Const, Lifted, Segments, Slice, Tensor, TwoSided, Writer
+from bireme_runtime.plan import Side
+
+__all__ = ["HANDLERS", "Context"]
+
+Attributes = dict[str, Any]
+Handler = Callable[["Context", onnx.NodeProto, list[Lifted], Attributes], "Lifted | None"]
+
+# fmt: off
+_ELEMENTWISE = (
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
+    "Greater", "GreaterOrEqual", "HardSigmoid", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log",
+    "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid",
+    "Sign", "Softplus", "Sqrt", "Sub", "Tanh", "Where",
+)
+# fmt: on
+# fmt: off
+_REDUCTIONS = (
+    "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+)
+# fmt: on
+#: A slice that ends here, or later, runs to the end.
+_TO_THE_END = 2**31 - 1
+
+
+class Context:
+    """What the handlers know about the row-wise graph.
+
+    Args:
+        writer: where lifted nodes go.
+        values: row-wise tensor → its lifted value, so far.
+        rests: row-wise tensor → its shape behind the row dimension.
+    """
+
+    def __init__(
+        self, writer: Writer, values: dict[str, Lifted], rests: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.writer = writer
+        self.values = values
+        self._rests = rests
+
+    def rest(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """Shape of a node's output behind the row dimension."""
+        return self._rests[node.output[0]]
+
+    def rank(self, node: onnx.NodeProto, index: int) -> int:
+        """Row-wise rank of a node's input."""
+        value = self.values[node.input[index]]
+        return value.value.ndim if isinstance(value, Const) else 1 + len(value.rest)
+
+
+def _shift(axis: int, rank: int) -> int | None:
+    """A row-wise axis in the lifted tensor; None for the row axis itself."""
+    axis %= rank
+    return axis + 1 if axis else None
+
+
+def _elementwise(
+    lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes
+) -> Lifted | None:
+    if node.op_type == "Identity":
+        return inputs[0]
+    if node.op_type == "Add" and len(inputs) == 2:
+        sided = _add_to_one_side(lift, inputs)
+        if sided is not None:
+            return sided
+    tensors = [lift.writer.write(value) for value in inputs if not isinstance(value, Const)]
+    rest_rank = len(lift.rest(node))
+    # Unequal ranks would align one tensor's rows with another's columns.
+    if not tensors or any(len(tensor.rest) != rest_rank for tensor in tensors):
+        return None
+    names, queue = [], list(tensors)
+    for value in inputs:
+        if not isinstance(value, Const):
+            names.append(queue.pop(0).name)
+        elif value.value.ndim <= rest_rank:
+            names.append(lift.writer.weight(value.value))
+        elif value.value.ndim == rest_rank + 1 and value.value.shape[0] == 1:
+            names.append(lift.writer.weight(value.value[0]))
+        else:
+            return None
+    side: Side = "item" if any(tensor.side == "item" for tensor in tensors) else "user"
+    return Tensor(lift.writer.node(node.op_type, names, **attributes), side, lift.rest(node))
+
+
+def _add_to_one_side(lift: Context, inputs: list[Lifted]) -> Lifted | None:
+    """`(user + item) + x`: x joins its own side; a weight joins the user's, which is computed once."""
+    total = next((value for value in inputs if isinstance(value, TwoSided)), None)
+    other = inputs[1] if total is inputs[0] else inputs[0]
+    if total is None:
+        return None
+    if isinstance(other, Const):
+        if other.value.size != 1 and other.value.shape[-1:] != total.rest[-1:]:
+            return None
+        flat = other.value.reshape(-1) if other.value.size in (1, total.rest[-1]) else None
+        if flat is None:
+            return None
+        name = lift.writer.node("Add", [total.user.name, lift.writer.weight(flat)])
+        return TwoSided(Tensor(name, "user", total.rest), total.item)
+    if not isinstance(other, Tensor) or other.rest != total.rest:
+        return None
+    side = total.user if other.side == "user" else total.item
+    added = Tensor(lift.writer.node("Add", [side.name, other.name]), other.side, total.rest)
+    return TwoSided(added, total.item) if other.side == "user" else TwoSided(total.user, added)
+
+
+def _matmul(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], _: Attributes) -> Lifted | None:
+    left, right = inputs
+    if isinstance(left, Const):
+        return None
+    if not isinstance(right, Const):
+        # Both vary: a batched product per row, fine as long as rows stay a batch dimension.
+        if lift.rank(node, 0) != lift.rank(node, 1) or lift.rank(node, 0) < 3:
+            return None
+        a, b = lift.writer.write(left), lift.writer.write(right)
+        side: Side = "item" if "item" in (a.side, b.side) else "user"
+        return Tensor(lift.writer.node("MatMul", [a.name, b.name]), side, lift.rest(node))
+    if right.value.ndim != 2:
+        return None
+    return _times(lift, left, right.value, lift.rest(node))
+
+
+def _times(lift: Context, left: Lifted, weights: Array, rest: tuple[int, ...]) -> Lifted:
+    """`left · weights`, a mixed concat split by rows of the weights."""
+    if isinstance(left, Segments) and len({part.side for part in left.parts}) == 2:
+        products: dict[Side, Tensor] = {}
+        sides: tuple[Side, Side] = ("user", "item")
+        for side in sides:
+            starts = np.cumsum([0, *(part.rest[-1] for part in left.parts)])
+            chosen = [i for i, part in enumerate(left.parts) if part.side == side]
+            rows = np.concatenate([weights[starts[i] : starts[i + 1]] for i in chosen])
+            columns = lift.writer.write(Segments(tuple(left.parts[i] for i in chosen)))
+            name = lift.writer.node("MatMul", [columns.name, lift.writer.weight(rows)])
+            products[side] = Tensor(name, side, rest)
+        return TwoSided(products["user"], products["item"])
+    tensor = lift.writer.write(left)
+    return Tensor(lift.writer.node("MatMul", [tensor.name, lift.writer.weight(weights)]), tensor.side, rest)
+
+
+def _gemm(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes) -> Lifted | None:
+    weights = inputs[1]
+    if attributes.get("transA", 0) or not isinstance(weights, Const) or isinstance(inputs[0], Const):
+        return None
+    matrix = weights.value.T if attributes.get("transB", 0) else weights.value
+    product = _times(lift, inputs[0], matrix * np.float32(attributes.get("alpha", 1.0)), lift.rest(node))
+    if len(inputs) < 3:
+        return product
+    bias = inputs[2]
+    if not isinstance(bias, Const):
+        return None
+    scaled = Const(bias.value * np.float32(attributes.get("beta", 1.0)))
+    sided = _add_to_one_side(lift, [product, scaled])
+    if sided is not None:
+        return sided
+    tensor = lift.writer.write(product)
+    name = lift.writer.node("Add", [tensor.name, lift.writer.weight(scaled.value.reshape(-1))])
+    return Tensor(name, tensor.side, tensor.rest)
+
+
+def _concat(
+    lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes
+) -> Lifted | None:
+    rank = 1 + len(lift.rest(node))
+    axis = _shift(attributes["axis"], rank)
+    if axis is None or any(isinstance(value, Const) for value in inputs):
+        return None
+    if axis == rank:  # the last one
+        parts: list[Tensor | Slice] = []
+        for value in inputs:
+            if isinstance(value, Segments):
+                parts.extend(value.parts)
+            else:
+                parts.append(value if isinstance(value, Slice) else lift.writer.write(value))
+        return Segments(tuple(parts))
+    tensors = [lift.writer.write(value) for value in inputs]
+    mixed = len({tensor.side for tensor in tensors}) == 2
+    tensors = [lift.writer.expand(tensor) for tensor in tensors] if mixed else tensors
+    names = [tensor.name for tensor in tensors]
+    return Tensor(lift.writer.node("Concat", names, axis=axis), tensors[0].side, lift.rest(node))
+
+
+def _softmax(
+    lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes
+) -> Lifted | None:
+    axis = _shift(attributes.get("axis", -1), lift.rank(node, 0))
+    if axis is None:
+        return None
+    tensor = lift.writer.write(inputs[0])
+    return Tensor(lift.writer.node(node.op_type, [tensor.name], axis=axis), tensor.side, lift.rest(node))
+
+
+def _axes(inputs: list[Lifted], attributes: Attributes) -> list[int] | None:
+    """Axes, an input or (older ops) an attribute."""
+    if len(inputs) > 1:
+        return [int(axis) for axis in inputs[1].value.reshape(-1)] if isinstance(inputs[1], Const) else None
+    axes = attributes.get("axes")
+    return [int(axis) for axis in axes] if axes is not None else None
+
+
+def _reduce(
+    lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes
+) -> Lifted | None:
+    axes = _axes(inputs, attributes)
+    shifted = [_shift(axis, lift.rank(node, 0)) for axis in axes] if axes else [None]
+    if None in shifted:
+        return None
+    tensor = lift.writer.write(inputs[0])
+    keep = attributes.get("keepdims", 1)
+    positions = [axis for axis in shifted if axis is not None]
+    if node.op_type == "ReduceSum":
+        name = lift.writer.node("ReduceSum", [tensor.name, lift.writer.axes(*positions)], keepdims=keep)
+    else:
+        name = lift.writer.node(node.op_type, [tensor.name], axes=positions, keepdims=keep)
+    return Tensor(name, tensor.side, lift.rest(node))
+
+
+def _squeeze(
+    lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes
+) -> Lifted | None:
+    axes = _axes(inputs, attributes)
+    rank = 1 + len(lift.rest(node)) if node.op_type == "Unsqueeze" else lift.rank(node, 0)
+    shifted = [_shift(axis, rank) for axis in axes] if axes else [None]
+    if None in shifted:
+        return None
+    tensor = lift.writer.write(inputs[0])
+    weight = lift.writer.axes(*(axis for axis in shifted if axis is not None))
+    return Tensor(lift.writer.node(node.op_type, [tensor.name, weight]), tensor.side, lift.rest(node))
+
+
+def _reshape(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], _: Attributes) -> Lifted | None:
+    tensor, rest = lift.writer.write(inputs[0]), lift.rest(node)
+    # Rows stay rows only if every row keeps its own elements.
+    if 0 in rest or 0 in tensor.rest or np.prod(rest, dtype=int) != np.prod(tensor.rest, dtype=int):
+        return None
+    shape = lift.writer.axes(0, 0, *rest)
+    return Tensor(lift.writer.node("Reshape", [tensor.name, shape]), tensor.side, rest)
+
+
+def _transpose(
+    lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes
+) -> Lifted | None:
+    permutation = list(attributes.get("perm", []))
+    if not permutation or permutation[0] != 0:
+        return None
+    tensor = lift.writer.write(inputs[0])
+    lifted = [0, *(axis + 1 for axis in permutation)]
+    return Tensor(lift.writer.node("Transpose", [tensor.name], perm=lifted), tensor.side, lift.rest(node))
+
+
+def _slice(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], _: Attributes) -> Lifted | None:
+    bounds = [value.value.reshape(-1).tolist() for value in inputs[1:] if isinstance(value, Const)]
+    if len(bounds) != len(inputs) - 1:
+        return None
+    starts, ends = bounds[0], bounds[1]
+    axes = bounds[2] if len(bounds) > 2 else list(range(len(starts)))
+    steps = bounds[3] if len(bounds) > 3 else [1] * len(starts)
+    kept = []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        shifted = _shift(axis, lift.rank(node, 0))
+        if shifted is not None:
+            kept.append((start, end, shifted, step))
+        elif start != 0 or end < _TO_THE_END or step != 1:
+            return None  # takes some rows and leaves others
+    tensor = lift.writer.write(inputs[0])
+    if not kept:
+        return tensor
+    names = [lift.writer.axes(*column) for column in zip(*kept, strict=True)]
+    return Tensor(lift.writer.node("Slice", [tensor.name, *names]), tensor.side, lift.rest(node))
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_REDUCTIONS, _reduce),
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Concat": _concat,
+    "Softmax": _softmax,
+    "LogSoftmax": _softmax,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _squeeze,
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Slice": _slice,
+}
