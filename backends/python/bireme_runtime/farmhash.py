@@ -8,19 +8,19 @@ it broadcasts, and everything that depends on the length alone is computed once.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bireme_runtime.strings import FlatStrings
+from .strings import FlatStrings
 
 __all__ = ["farmhash64", "hash_bucket"]
 
 Words = npt.NDArray[np.uint64]
-# Seven words that a long string's blocks are folded into: x, y, z, v (two), w (two).
-State = tuple[Any, Any, Any, Any, Any, Any, Any]
+# Seven words that a long string's blocks are folded into: x, y, z, v (two), w (two); each an array or scalar.
+State = Sequence[Any]
 
 _K0 = np.uint64(0xC3A5C85C97CB3127)
 _K1 = np.uint64(0xB492B66FBE98F273)
@@ -73,7 +73,7 @@ def _multiplier(lengths: Words) -> Words:
     return lengths * _U[2] + _K2
 
 
-def _empty(strings: FlatStrings, lengths: Words) -> Words:
+def _empty(strings: FlatStrings, _: Words) -> Words:
     return np.full(len(strings), _K2)
 
 
@@ -132,7 +132,7 @@ def _to_64(strings: FlatStrings, lengths: Words) -> Words:
     return hashes
 
 
-def _long(strings: FlatStrings, lengths: Words) -> Words:
+def _long(strings: FlatStrings, _: Words) -> Words:
     """Strings above 64 bytes: whole blocks first, all strings side by side, then the last 64 bytes."""
     lengths = strings.lengths.astype(np.uint64)
     blocks = (strings.lengths - 1) >> 6
@@ -144,9 +144,9 @@ def _long(strings: FlatStrings, lengths: Words) -> Words:
     return hashes
 
 
-def _fold_blocks(strings: FlatStrings, blocks: npt.NDArray[np.int64]) -> State:
-    """Fold `blocks[i]` (≥ 1, descending) blocks of 64 bytes of every string; the state holds [n] arrays."""
-    finals: State = tuple(np.empty(len(strings), np.uint64) for _ in range(7))  # type: ignore[assignment]
+def _fold_blocks(strings: FlatStrings, blocks: npt.NDArray[np.int64]) -> Words:
+    """Fold the first `blocks[i]` (≥ 1, descending) 64-byte blocks; every string's state: uint64 [7, n]."""
+    finals = np.empty((7, len(strings)), np.uint64)
     y = (_SEED * int(_K1) + 113) & _WRAP
     z = (y * int(_K2) + 113) & _WRAP
     z = (z ^ (z >> 47)) * int(_K2) & _WRAP
@@ -158,24 +158,22 @@ def _fold_blocks(strings: FlatStrings, blocks: npt.NDArray[np.int64]) -> State:
         state = _round(state, strings.take(slice(active)).block(64 * step, 8).T, _K1, _U[1])
         step += 1
         still = int(np.searchsorted(-blocks, -step))  # strings with more than `step` blocks
-        for final, word in zip(finals, state):
-            final[still:active] = word[still:]
-        state, active = _first(state, still), still
-    with np.errstate(over="ignore"):  # Words wrap by design; numpy warns of it for scalars only.
-        for row in range(active):
-            start = int(strings.starts[row])
-            count = int(blocks[row])
-            words = list(np.ndarray((8 * count,), "<u8", strings.data, offset=start))
-            one: State = tuple(word[row] for word in state)  # type: ignore[assignment]
-            for block in range(step, count):
-                one = _round(one, words[8 * block : 8 * block + 8], _K1, _U[1])
-            for final, word in zip(finals, one):
-                final[row] = word
+        finals[:, still:active] = [word[still:] for word in state]
+        state, active = [word[:still] for word in state], still
+    for row in range(active):
+        one = [word[row] for word in state]
+        finals[:, row] = _fold_one(one, strings, row, step, int(blocks[row]))
     return finals
 
 
-def _first(state: State, count: int) -> State:
-    return tuple(word[:count] for word in state)  # type: ignore[return-value]
+def _fold_one(state: State, strings: FlatStrings, row: int, first: int, last: int) -> State:
+    """Fold blocks `first` up to `last` of one string into its state of seven scalars."""
+    offset = int(strings.starts[row]) + 64 * first
+    words = list(np.ndarray((8 * (last - first),), "<u8", strings.data, offset))
+    with np.errstate(over="ignore"):  # Words wrap by design; numpy warns of it for scalars only.
+        for word in range(0, len(words), 8):
+            state = _round(state, words[word : word + 8], _K1, _U[1])
+    return state
 
 
 def _round(state: State, block: Any, multiplier: Any, factor: Any) -> State:
@@ -198,7 +196,7 @@ def _half(block: Any, a: Any, b: Any) -> tuple[Any, Any]:
     return total + block[3], b + _rotate(total, 44) + a
 
 
-def _finish(state: State, last: Words, lengths: Words) -> Words:
+def _finish(state: Words, last: Words, lengths: Words) -> Words:
     """Fold the last 64 bytes, `last` [8, n], which overlap the blocks before, and close."""
     x, y, z, v0, v1, w0, w1 = state
     multiplier = _K1 + ((z & np.uint64(0xFF)) << _U[1])

@@ -6,8 +6,8 @@ Everything downstream (hashing, vocabularies, UTF-8 verdicts) reads only `data`,
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
-from typing import Any, Union
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,13 @@ _SEPARATOR = 0x1E
 PADDING = 64
 _JOINER = bytes([_SEPARATOR])
 _TAIL = bytes(PADDING)
-_BLOCKS = [np.dtype((np.void, 8 * width)) if width else None for width in range(PADDING // 8 + 1)]
+_MOST = PADDING // 8  # words in one block
+_BLOCKS = [np.dtype((np.void, 8 * width)) for width in range(1, _MOST + 1)]
+# _MASKS[width - 1][length]: `width` words whose first `length` bytes are ones.
+_MASKS = [
+    (np.arange(8 * width) < np.arange(8 * width + 1)[:, None]).astype(np.uint8).view("<u8") * np.uint64(0xFF)
+    for width in range(1, _MOST + 1)
+]
 
 
 class FlatStrings:
@@ -97,11 +103,11 @@ class FlatStrings:
         offsets = np.cumsum([0, *(part.data.size for part in parts)]).tolist()
         return cls(
             np.concatenate([part.data for part in parts]),
-            np.concatenate([part.starts + offset for part, offset in zip(parts, offsets)]),
+            np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=False)]),
             np.concatenate([part.lengths for part in parts]),
         )
 
-    def take(self, indices: Union[npt.NDArray[np.integer[Any]], slice]) -> FlatStrings:
+    def take(self, indices: npt.NDArray[np.integer[Any]] | slice) -> FlatStrings:
         """The strings at `indices`; the buffer is shared, not copied."""
         return FlatStrings(self.data, self.starts[indices], self.lengths[indices])
 
@@ -122,10 +128,47 @@ class FlatStrings:
         """
         count = self.data.size - 8 * width + 1
         # One window per byte: windows overlap and are unaligned, which numpy's fancy indexing allows.
-        windows = np.ndarray((count,), _BLOCKS[width], self.data, strides=(1,))
+        windows: npt.NDArray[np.void] = np.ndarray((count,), _BLOCKS[width - 1], self.data, strides=(1,))
         where = self.starts if isinstance(offset, int) and offset == 0 else self.starts + offset
         words: Words = windows[where].view("<u8").reshape(-1, width)
         return words
+
+    def blocks(self) -> Iterator[tuple[slice | Ints, int, Words]]:
+        """All words of all strings, zero past each string's end, up to eight words a step.
+
+        Yields:
+            Which strings these are (all, later the indices of those long enough), the index of their first
+            word here, and the words, the caller's to change: uint64 [rows, width].
+        """
+        if not len(self):
+            return
+        shortest, longest = int(self.lengths.min()), int(self.lengths.max())
+        rows: slice | Ints = slice(None)
+        part = self
+        for offset in range(0, longest, PADDING):
+            if 0 < offset >= shortest:
+                longer = np.flatnonzero(part.lengths > offset)
+                part = part.take(longer)
+                rows = longer if isinstance(rows, slice) else rows[longer]
+            width = min(_MOST, (longest - offset + 7) // 8)
+            words = part.block(offset, width)
+            if shortest < offset + 8 * width:
+                left = (self.lengths[:1] if shortest == longest else part.lengths) - offset
+                words &= np.take(_MASKS[width - 1], np.minimum(left, 8 * width), axis=0)
+            yield rows, offset // 8, words
+
+    def equal(self, other: FlatStrings) -> npt.NDArray[np.bool_]:
+        """Whether string `i` here and string `i` in `other` are the same bytes: bool [n]."""
+        equal: npt.NDArray[np.bool_] = self.lengths == other.lengths
+        if not equal.all():
+            rows = np.flatnonzero(equal)
+            equal[rows] = self.take(rows).equal(other.take(rows))
+            return equal
+        for (which, _, mine), (_, _, theirs) in zip(self.blocks(), other.blocks(), strict=True):
+            differ = mine != theirs
+            if differ.any():
+                equal[which] &= ~differ.any(axis=1)
+        return equal
 
     def first_invalid_utf8(self) -> int:
         """Index of the first string that is not valid UTF-8; -1 if there is none."""
