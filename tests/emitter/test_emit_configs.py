@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from emitter_helpers import make_contract
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInstanceGroup
 
@@ -131,6 +131,7 @@ def test_the_ensemble_is_last_and_has_no_batching_or_instances(target: str) -> N
     features=st.lists(NAMES | CLASHING, min_size=1, max_size=8, unique=True),
     tasks=st.lists(NAMES | CLASHING, min_size=1, max_size=4, unique=True),
 )
+@example(features=["padded_a", "user", "user_"], tasks=["a", "a_"])
 def test_ensemble_tensors_are_written_once_and_read(
     target: str, features: list[str], tasks: list[str]
 ) -> None:

@@ -23,7 +23,7 @@ def engine_note(contract: Contract, dense_onnx: bytes) -> str:
     flags = ["--onnx=model.onnx", "--saveEngine=model.plan"]
     flags += [f"--{name}={_shapes(contract, *shape)}" for name, shape in profile.items()]
     if set(inputs.values()) == {"FLOAT16"}:
-        remark = "The ONNX carries its precision itself; TensorRT before 11 also needs --stronglyTyped."
+        remark = "The ONNX carries its precision itself: add --stronglyTyped for TensorRT 10, --fp16 for 8.6."
     else:
         # Linear layout ("chw") whatever the rank; one entry per tensor, in the graph's order.
         flags += [
