@@ -94,6 +94,11 @@ class Vocabulary:
         directory = np.searchsorted(ordered, edges).astype(np.uint32)
         return cls(seed, longest, entries, directory, sorted_keys.data)
 
+    def keys(self) -> list[bytes]:
+        """Every key, in an order that depends on the keys only."""
+        keys = FlatStrings(self.data, self.entries[:-1, _START], self.entries[:-1, _LENGTH])
+        return [keys[index] for index in range(len(keys))]
+
     def lookup(self, strings: FlatStrings, default: int) -> Ints:
         """Ids of `strings`, `default` for those that are no key: int64 [n]."""
         short = strings.lengths <= self.longest

@@ -29,7 +29,7 @@ class Parity:
         requests: how many were compared.
         scores: how many scores they held.
         max_difference: largest |served − original|.
-        max_relative: largest difference relative to the original score.
+        max_relative: largest difference relative to the original score (at least 1e-12).
         counts: every N that was sent.
         worst: index of the request with the largest difference.
         failures: request index → error.
@@ -60,7 +60,7 @@ class Parity:
             self.counts.add(wanted.size)
             if difference.max() > self.max_difference:
                 self.max_difference, self.worst = float(difference.max()), index
-            relative = difference / np.maximum(np.abs(wanted), np.finfo(np.float32).tiny)
+            relative = difference / np.maximum(np.abs(wanted), 1e-12)
             self.max_relative = max(self.max_relative, float(relative.max()))
 
     def require(self, tolerance: float) -> None:
