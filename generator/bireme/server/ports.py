@@ -1,4 +1,4 @@
-"""The three ports of a server: given by the user and checked, or found free."""
+"""The three ports of a server: named by the user and checked, or found free."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bireme.errors import ServerError
 
-__all__ = ["Ports", "check_free", "free_ports"]
+__all__ = ["Ports", "check_free", "choose", "free_ports"]
 
 _FIRST = 20000
 _LAST = 32767
@@ -17,11 +17,24 @@ _LAST = 32767
 
 @dataclass(frozen=True)
 class Ports:
-    """TCP ports of HTTP, gRPC and metrics (the defaults are Triton's)."""
+    """TCP ports of HTTP, gRPC and metrics (the defaults are Triton's); 0 stands for any free one."""
 
     http: int = 8000
     grpc: int = 8001
     metrics: int = 8002
+
+
+def choose(ports: Ports, host: str) -> Ports:
+    """Put free ports in the place of zeros, and check the others.
+
+    Raises:
+        ServerError: names the port that cannot be used.
+    """
+    if 0 in astuple(ports):
+        free = free_ports(host)
+        ports = Ports(ports.http or free.http, ports.grpc or free.grpc, ports.metrics or free.metrics)
+    check_free(ports, host)
+    return ports
 
 
 def check_free(ports: Ports, host: str) -> None:

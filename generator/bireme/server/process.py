@@ -17,7 +17,7 @@ from types import TracebackType
 
 from bireme.errors import ServerError
 from bireme.server.locate import Installation, locate
-from bireme.server.ports import Ports, check_free, free_ports
+from bireme.server.ports import Ports, choose
 from bireme.server.reasons import find_reason
 from bireme.server.repository import check_repository
 from bireme.server.stubs import clear, dead_stubs, live_stubs
@@ -37,7 +37,8 @@ class TritonServer:
         repository: the model repository. Every model of it must load.
         ports: where to listen; None: three free ones.
         host: address to bind.
-        log: file for the server's output, replaced at start; None: a new one in the temporary folder.
+        log: file for the server's output, replaced at start; None: a temporary one, which `stop` removes
+            unless an error has pointed to it.
         flags: further tritonserver flags; they win over the ones set here.
         installation: which tritonserver; None: `locate()`'s.
         exit_timeout: seconds that `stop` gives to requests in flight (and to idle keep-alive connections of
@@ -65,6 +66,7 @@ class TritonServer:
         self._prefix = f"bireme_{os.getpid()}_{uuid.uuid4().hex[:12]}_"
         self._process: subprocess.Popen[bytes] | None = None
         self._stubs: dict[int, str] = {}
+        self._temporary_log: Path | None = None
 
     @property
     def http_url(self) -> str:
@@ -99,9 +101,7 @@ class TritonServer:
             raise ServerError("tritonserver", "was started already", "stop it first")
         models = check_repository(self.repository)
         installation = self._installation or locate()
-        if self.ports is None:
-            self.ports = free_ports(self.host)
-        check_free(self.ports, self.host)
+        self.ports = choose(self.ports or Ports(0, 0, 0), self.host)
         try:
             self._spawn(installation)
             self._await_ready(models, timeout)
@@ -138,17 +138,14 @@ class TritonServer:
     def stop(self) -> None:
         """End the server and its Python processes, remove its shared memory; harmless when not running."""
         process, self._process = self._process, None
-        if process is not None:
-            atexit.unregister(self.stop)
-            try:
-                process.terminate()
-                process.wait(self._exit_timeout + 5)
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                process.kill()
-                process.wait()
-        clear(self._prefix)
+        try:
+            if process is not None:
+                atexit.unregister(self.stop)
+                self._end(process)
+        finally:
+            clear(self._prefix)
+            if self._temporary_log is not None:
+                self._temporary_log.unlink(missing_ok=True)
 
     def __enter__(self) -> TritonServer:
         self.start()
@@ -163,7 +160,7 @@ class TritonServer:
         if self.log is None:
             handle, name = tempfile.mkstemp(prefix="bireme-tritonserver-", suffix=".log")
             os.close(handle)
-            self.log = Path(name)
+            self.log = self._temporary_log = Path(name)
         command = [str(installation.command), *installation.arguments([*self._own_flags(), *self._flags])]
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -181,6 +178,19 @@ class TritonServer:
             where = str(error.filename or installation.command)
             raise ServerError(where, f"cannot be used: {error.strerror}", "check that it exists") from None
         atexit.register(self.stop)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Ask the server to end, and insist if it does not, or if the user does not want to wait."""
+        # A server that has lost a stub would wait for it until its exit time-out.
+        patience = 1 if dead_stubs(process.pid) else self._exit_timeout + 5
+        try:
+            process.terminate()
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            process.kill()
+            process.wait()
 
     def _own_flags(self) -> list[str]:
         ports = self._ports
@@ -249,4 +259,5 @@ class TritonServer:
             return file.read().decode("utf-8", errors="replace")
 
     def _hint(self, remedy: str) -> str:
+        self._temporary_log = None
         return "; ".join(filter(None, [remedy, f"its log: {self.log}"]))

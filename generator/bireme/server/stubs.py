@@ -1,8 +1,8 @@
 """The Python processes of a server (Triton calls them stubs), found in /proc.
 
 A stub is a child of the server, and its command line carries the name of its shared-memory region, which
-starts with the prefix that we chose for the server. That prefix finds stubs and regions even after the
-server itself was killed.
+starts with the prefix that we chose for the server. That prefix finds whatever a server has left behind, in
+whichever way it ended.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ _STUB = "triton_python_backend_stub"
 
 def live_stubs(prefix: str) -> dict[int, str]:
     """Process id → model instance (for example "ctr_dnn_0_0") of every running stub with this prefix."""
-    found = {}
-    for entry in _processes():
-        arguments = _read(entry / "cmdline").split("\0")
-        if arguments[0].endswith(_STUB) and any(a.startswith(prefix) for a in arguments):
-            found[int(entry.name)] = next((a for a in arguments[3:] if _is_instance(a)), "?")
-    return found
+    return {
+        pid: next((argument for argument in arguments if _is_instance(argument)), "?")
+        for pid, arguments in _carriers(prefix).items()
+        if arguments[0].endswith(_STUB)
+    }
 
 
 def dead_stubs(server: int) -> set[int]:
@@ -41,15 +40,15 @@ def dead_stubs(server: int) -> set[int]:
 
 
 def clear(prefix: str, wait: float = 2.0) -> None:
-    """Kill stubs that outlived their server and remove its shared memory.
+    """Kill what is left of a server and its stubs, and remove its shared memory.
 
     Args:
         prefix: the server's own prefix of shared-memory regions.
-        wait: seconds to wait for killed stubs to go.
+        wait: seconds to wait for killed processes to go.
     """
     deadline = time.monotonic() + wait
-    while stubs := live_stubs(prefix):
-        for pid in stubs:
+    while left := _carriers(prefix):
+        for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
@@ -57,6 +56,16 @@ def clear(prefix: str, wait: float = 2.0) -> None:
         time.sleep(0.02)
     for region in _SHARED_MEMORY.glob(f"{prefix}*"):
         region.unlink(missing_ok=True)
+
+
+def _carriers(prefix: str) -> dict[int, list[str]]:
+    """Process id → arguments of every running process with `prefix` in one of its arguments."""
+    found = {}
+    for entry in _processes():
+        arguments = _read(entry / "cmdline").split("\0")
+        if any(prefix in argument for argument in arguments):
+            found[int(entry.name)] = arguments
+    return found
 
 
 def _is_instance(argument: str) -> bool:

@@ -1,0 +1,175 @@
+"""`bireme serve`: start tritonserver on a repository, show that it ranks, keep it running until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bireme.emitter.manifest import MANIFEST, check_repository, read_manifest
+from bireme.errors import BiremeError, ServerError
+from bireme.server.ports import Ports
+from bireme.server.process import TritonServer
+
+__all__ = ["ranking_table", "serve"]
+
+EXAMPLE = "example_request.json"
+_SHOWN = 10
+_REBUILD = "build the repository again: bireme build (or make repo)"
+_CHECK_SECONDS = 0.5
+
+Scores = Mapping[str, np.ndarray[Any, Any]]
+_console = Console()
+
+
+def serve(repository: Path, http: int, grpc: int, metrics: int, host: str, once: bool) -> int:
+    """Serve a repository that `bireme build` wrote, and rank each ensemble's example request.
+
+    Args:
+        repository: the model repository.
+        http: port, 0 for any free one; `grpc` and `metrics` likewise.
+        grpc: port.
+        metrics: port.
+        host: address to listen on.
+        once: end after the example request instead of at Ctrl-C, SIGTERM or SIGHUP.
+
+    Returns:
+        0: ended on request.
+
+    Raises:
+        EmitError: a file of the repository is missing or damaged.
+        ServerError: the server cannot be started, or ended by itself.
+        ClientError: the example request failed.
+        KeyboardInterrupt: asked to end before the models were ready.
+    """
+    ensembles = _ensembles(repository)
+    for ensemble in ensembles:
+        check_repository(repository, ensemble)
+    server = TritonServer(repository, ports=Ports(http, grpc, metrics), host=host)
+    with _signals_interrupt():
+        try:
+            _start(server)
+            try:
+                for ensemble in ensembles:
+                    _show_example(server, ensemble)
+                if once:
+                    return 0
+                _console.print(_where(server), highlight=False)
+                while True:
+                    server.check()
+                    time.sleep(_CHECK_SECONDS)
+            except KeyboardInterrupt:
+                _console.print("\nstopping")
+        finally:
+            server.stop()
+    _console.print("stopped")
+    return 0
+
+
+def ranking_table(ensemble: str, request: Mapping[str, Any], scores: Scores, shown: int = _SHOWN) -> Table:
+    """The best candidates of a request.
+
+    Args:
+        ensemble: name, for the title.
+        request: {"user": {…}, "items": {feature: list of N}}.
+        scores: task → FP32 [N]; the first task decides the order, equal scores keep the candidates' order.
+        shown: rows at most.
+    """
+    first = next(iter(scores.values()))
+    order = np.argsort(-first, kind="stable")[:shown]
+    name, labels = _labels(request["items"], len(first))
+    table = Table(title=f"{escape(ensemble)}: best {len(order)} of {len(first)} candidates")
+    table.add_column("rank", justify="right")
+    table.add_column(escape(name))
+    for task in scores:
+        table.add_column(escape(task), justify="right")
+    for rank, index in enumerate(order, start=1):
+        values = [f"{values[index]:.6f}" for values in scores.values()]
+        table.add_row(str(rank), escape(labels[index]), *values)
+    return table
+
+
+def _labels(items: Mapping[str, Any], count: int) -> tuple[str, Sequence[str]]:
+    """What to call the candidates: their `item_id`, else their first string feature, else their position."""
+    strings = [n for n, v in items.items() if isinstance(v, list) and v and isinstance(v[0], str)]
+    name = "item_id" if "item_id" in items else next(iter(strings), None)
+    if name is None:
+        return "candidate", [str(index) for index in range(count)]
+    return name, [str(value) for value in items[name]]
+
+
+def _ensembles(repository: Path) -> list[str]:
+    """Names of the ensembles that `bireme build` wrote into the repository."""
+    if not repository.is_dir():
+        raise ServerError(str(repository), "does not exist", _REBUILD)
+    found = sorted(path.parent.name for path in repository.glob(f"*/{MANIFEST}"))
+    if not found:
+        raise ServerError(str(repository), f"holds no model that bireme built (no */{MANIFEST})", _REBUILD)
+    return found
+
+
+def _start(server: TritonServer) -> None:
+    begin = time.monotonic()
+    text = f"starting tritonserver on {escape(str(server.repository))}"
+    if _console.is_terminal:
+        with _console.status(text):
+            server.start()
+    else:
+        _console.print(text, highlight=False, soft_wrap=True)
+        server.start()
+    _console.print(f"ready after {time.monotonic() - begin:.1f} s", highlight=False)
+
+
+def _show_example(server: TritonServer, ensemble: str) -> None:
+    path = server.repository / ensemble / EXAMPLE
+    try:
+        request = json.loads(path.read_text(encoding="utf-8"))
+        user, items = request["user"], request["items"]
+    except OSError as error:
+        raise ServerError(str(path), f"cannot be read: {error.strerror}", _REBUILD) from None
+    except (ValueError, TypeError, KeyError):
+        raise ServerError(str(path), 'is not a request ({"user": {…}, "items": {…}})', _REBUILD) from None
+    try:
+        scores = _rank(server.grpc_url, ensemble, user, items)
+    except BiremeError:
+        server.check()  # a server that has died is the better explanation
+        raise
+    tasks = read_manifest(server.repository, ensemble).get("tasks") or list(scores)
+    _console.print(ranking_table(ensemble, request, {task: scores[task] for task in tasks}))
+
+
+def _rank(url: str, ensemble: str, user: Mapping[str, Any], items: Mapping[str, Any]) -> Scores:
+    from bireme.client import RankingClient  # gRPC takes a moment to import
+
+    with RankingClient(url, model=ensemble, protocol="grpc") as client:
+        return client.rank(user, items)
+
+
+def _where(server: TritonServer) -> str:
+    return (
+        f"listening: HTTP {server.http_url}, gRPC {server.grpc_url}, metrics http://{server.metrics_url}/metrics\n"
+        f"log: {server.log}\nCtrl-C ends it"
+    )
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP (a closed terminal) end us as Ctrl-C does; ignored ones (nohup) stay ignored."""
+    before = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
