@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import importlib.metadata
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from bireme.errors import BiremeError
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "find_dataset",
     "item_name",
     "load",
+    "recent_items",
 ]
 
 CAMPAIGNS = ("all", "men", "women")
@@ -69,8 +72,9 @@ class Log:
     """Impressions of both policies and all campaigns, ordered by time.
 
     Args:
-        features: the twelve model inputs. Strings are object arrays [rows]; `hour` int64 [rows]; `affinity` and
-            `item_feature_0` float32 [rows]; `recent_items` object [rows, HISTORY], newest first, padded with "".
+        features: the twelve model inputs. Strings are object arrays [rows]; `hour` int64 [rows]; `affinity`
+            and `item_feature_0` float32 [rows]; `recent_items` object [rows, HISTORY], newest first, padded
+            with "".
         click: int8 [rows], 1 where the shown item was clicked.
         day: int64 [rows], 1 for the first day (2019-11-24, UTC) to 7.
         campaign: object [rows], one of CAMPAIGNS.
@@ -178,7 +182,7 @@ def recent_items(rows: Sequence[tuple[datetime, str, tuple[str, ...], str]], len
         before = [name for shown, name in seen if shown < time][:length]
         out[i, : len(before)] = before
         seen.appendleft((time, item))
-        # Entries of the newest instant may not be visible yet to the next row, so `length` older ones must stay.
+        # The next row may share this instant and not see it yet, so `length` older entries must stay.
         while len(seen) > length and seen[-length - 1][0] < time:
             seen.pop()
     return out
@@ -217,45 +221,54 @@ def _assemble(impressions: list[_Impression], catalogs: dict[str, Catalog]) -> L
 
 
 def _read_catalog(path: Path, campaign: str) -> Catalog:
-    rows = sorted(_read_csv(path), key=lambda row: int(row["item_id"]))
-    if [int(row["item_id"]) for row in rows] != list(range(len(rows))):
-        raise BiremeError(str(path), "item ids are not 0, 1, 2, …", "reinstall obp 0.4.1 with `make venv`")
-    features: dict[str, Array] = {
-        "item_id": _strings(item_name(campaign, int(row["item_id"])) for row in rows),
-        "item_feature_0": np.array([float(row["item_feature_0"]) for row in rows], np.float32),
-    }
-    for k in (1, 2, 3):
-        features[f"item_feature_{k}"] = _strings(row[f"item_feature_{k}"] for row in rows)
+    with _blaming(path):
+        rows = sorted(_read_csv(path), key=lambda row: int(row["item_id"]))
+        if [int(row["item_id"]) for row in rows] != list(range(len(rows))):
+            raise ValueError("item ids are not 0, 1, 2, …")
+        features: dict[str, Array] = {
+            "item_id": _strings(item_name(campaign, item) for item in range(len(rows))),
+            "item_feature_0": np.array([float(row["item_feature_0"]) for row in rows], np.float32),
+        }
+        for k in (1, 2, 3):
+            features[f"item_feature_{k}"] = _strings(row[f"item_feature_{k}"] for row in rows)
     return Catalog(features)
 
 
 def _read_impressions(path: Path, campaign: str, items: int) -> list[_Impression]:
-    try:
+    with _blaming(path):
         return [
             _Impression(
                 time=datetime.fromisoformat(row["timestamp"]),
                 campaign=campaign,
-                item=int(row["item_id"]),
+                item=range(items).index(int(row["item_id"])),
                 click=int(row["click"]),
                 cohort=tuple(row[name] for name in COHORT),
                 affinities=[float(row[f"user-item_affinity_{k}"]) for k in range(items)],
             )
             for row in _read_csv(path)
         ]
-    except (KeyError, ValueError) as error:
-        raise BiremeError(
-            str(path), f"is not an Open Bandit log: {error!r}", "reinstall obp 0.4.1 with `make venv`"
-        ) from None
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        raise ValueError("it has no rows")
+    return rows
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Turn whatever reading a file may raise into one error that names the file."""
+    remedy = "install obp 0.4.1 again with `make venv`"
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        yield
     except OSError as error:
-        raise BiremeError(
-            str(path), f"cannot be read: {error.strerror}", "reinstall obp 0.4.1 with `make venv`"
-        ) from None
+        raise BiremeError(str(path), f"cannot be read: {error.strerror}", remedy) from None
+    except KeyError as error:
+        raise BiremeError(str(path), f"column {error} is missing", remedy) from None
+    except (TypeError, ValueError, csv.Error) as error:
+        raise BiremeError(str(path), f"is not an Open Bandit file: {error}", remedy) from None
 
 
 def _strings(values: Iterable[str]) -> Array:

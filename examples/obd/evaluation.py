@@ -22,24 +22,18 @@ class Interval:
     high: float
 
 
-def auc(click: npt.NDArray[Any], score: Floats, weight: npt.NDArray[Any] | None = None) -> float:
+def auc(click: npt.NDArray[Any], score: Floats) -> float:
     """Chance that a random clicked row scores above a random other row; ties count one half.
 
     Args:
         click: 0 or 1 [rows].
         score: any monotone score [rows].
-        weight: how often each row counts [rows]; once by default.
 
     Returns:
         In [0, 1]; NaN where there are only clicked or only other rows.
     """
-    weight = np.ones(len(click)) if weight is None else weight.astype(np.float64)
-    _, level = np.unique(score, return_inverse=True)
-    clicked = np.bincount(level, weight * click)
-    other = np.bincount(level, weight * (1 - click))
-    below = np.cumsum(other) - other
-    pairs = clicked.sum() * other.sum()
-    return float((clicked * (below + other / 2)).sum() / pairs) if pairs else float("nan")
+    levels, level = np.unique(score, return_inverse=True)
+    return _auc_of_levels(click, level, len(levels), np.ones(len(click)))
 
 
 def bootstrap(
@@ -58,13 +52,13 @@ def bootstrap(
     """
     rng = np.random.default_rng(seed)
     names = list(scores)
-    # Levels instead of floats: sorting them again in each replicate is cheap, and ties stay ties.
-    levels = {name: np.unique(score, return_inverse=True)[1] for name, score in scores.items()}
+    # The order of the scores is the same in every replicate, so they are sorted once.
+    levels = {name: np.unique(score, return_inverse=True) for name, score in scores.items()}
     draws = np.empty((replicates, len(names)))
     chance = np.full(len(click), 1 / len(click))
     for row in draws:
         weight = rng.multinomial(len(click), chance)
-        row[:] = [auc(click, levels[name], weight) for name in names]
+        row[:] = [_auc_of_levels(click, level, len(values), weight) for values, level in levels.values()]
     point = np.array([auc(click, scores[name]) for name in names])
     out = {name: _interval(point[k], draws[:, k]) for k, name in enumerate(names)}
     for a in range(len(names)):
@@ -102,3 +96,14 @@ def popularity(
 def _interval(value: float, draws: Floats) -> Interval:
     low, high = np.nanpercentile(draws, [2.5, 97.5])
     return Interval(float(value), float(low), float(high))
+
+
+def _auc_of_levels(
+    click: npt.NDArray[Any], level: npt.NDArray[Any], levels: int, weight: npt.NDArray[Any]
+) -> float:
+    """AUC where row i counts `weight[i]` times and its score is the `level[i]`-th smallest of `levels`."""
+    clicked = np.bincount(level, weight * click, minlength=levels)
+    other = np.bincount(level, weight * (1 - click), minlength=levels)
+    below = np.cumsum(other) - other
+    pairs = clicked.sum() * other.sum()
+    return float((clicked * (below + other / 2)).sum() / pairs) if pairs else float("nan")

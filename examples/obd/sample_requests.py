@@ -13,8 +13,10 @@ from dataset import COHORT, ITEM_FEATURES, USER_FEATURES, Catalog, Log
 __all__ = ["draw", "request_rows", "write"]
 
 Request = dict[str, dict[str, Any]]
+AFFINE_EVERY = 3
+"""Every so many requests come from a user with an affinity to some item (rare in the log) …"""
 NEW_USER_EVERY = 12
-"""Every so many requests come from a user without history …"""
+"""… or from a user without history …"""
 UNSEEN_EVERY = 25
 """… or carry strings that the model never saw in training."""
 
@@ -22,9 +24,8 @@ UNSEEN_EVERY = 25
 def draw(log: Log, count: int, seed: int = 0) -> list[Request]:
     """Sample requests from a log.
 
-    The first one is the example request: a user with a history and every item of campaign "all", in id order.
-    Of the others, each ranks a random choice of its campaign's items in random order; some have no history and
-    some hold unseen strings.
+    The first one is the example request: a user with a history and an affinity, and every item of campaign
+    "all", in id order. Each of the others ranks a random choice of its campaign's items in random order.
 
     Args:
         log: held-out impressions; each request takes its user from one of them.
@@ -32,14 +33,14 @@ def draw(log: Log, count: int, seed: int = 0) -> list[Request]:
         seed: of the choice of users and candidates.
     """
     rng = np.random.default_rng(seed)
-    known = np.flatnonzero((log.campaign == "all") & (log.features["recent_items"][:, 0] != ""))
-    everything = np.arange(log.catalogs["all"].size)
-    requests = [_request(log, int(rng.choice(known)), everything)]
-    rows = rng.choice(log.size, size=count - 1, replace=log.size < count - 1)
-    for number, row in enumerate(rows, start=1):
+    affine = log.affinities.any(axis=1)
+    example = np.flatnonzero(affine & (log.campaign == "all") & (log.features["recent_items"][:, 0] != ""))
+    requests = [_request(log, int(rng.choice(example)), np.arange(log.catalogs["all"].size))]
+    for number in range(1, count):
+        row = int(rng.choice(np.flatnonzero(affine) if number % AFFINE_EVERY == 0 else log.size))
         items = log.catalogs[log.campaign[row]].size
         wanted = int(rng.integers(1, items + 1))
-        request = _request(log, int(row), rng.permutation(items)[:wanted])
+        request = _request(log, row, rng.permutation(items)[:wanted])
         if number % NEW_USER_EVERY == 0:
             request["user"]["recent_items"] = []
         if number % UNSEEN_EVERY == 0:
