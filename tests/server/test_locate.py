@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from server_repositories import shop
 
 from bireme.errors import ServerError
 from bireme.server import locate as module
 from bireme.server.locate import VARIABLE, Installation, locate
+from bireme.server.ports import Ports
 
 WRAPPER = Path(sys.executable).with_name("tritonserver")
 
@@ -96,6 +101,35 @@ def test_command_prints_the_real_servers_help_without_an_activated_environment()
         [WRAPPER, "--help"], env={}, capture_output=True, text=True, timeout=30, check=False
     )
     assert "--model-load-thread-count <integer>" in done.stdout + done.stderr
+
+
+@pytest.mark.triton
+def test_command_serves_a_repository_without_an_activated_environment(tmp_path: Path, ports: Ports) -> None:
+    flags = [f"--{name}-port={port}" for name, port in vars(ports).items()]
+    command = [
+        WRAPPER,
+        f"--model-repository={shop(tmp_path / 'repository')}",
+        *flags,
+        "--http-address=127.0.0.1",
+    ]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, env={}, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 60
+        status = 0
+        while status != 200:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline
+            connection = http.client.HTTPConnection("127.0.0.1", ports.http, timeout=5)
+            with contextlib.closing(connection), contextlib.suppress(ConnectionError):
+                connection.request("GET", "/v2/models/shop/ready")
+                status = connection.getresponse().status
+            time.sleep(0.05)
+        process.terminate()  # reaches the server itself: the wrapper has become it
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_command_explains_itself_without_a_traceback(tmp_path: Path) -> None:

@@ -31,6 +31,14 @@ def test_free_ports_can_be_bound_all_at_once() -> None:
             each.close()
 
 
+@pytest.mark.parametrize("first_ephemeral", [1024, 32768, 60000])
+def test_free_ports_wherever_outgoing_connections_begin(
+    first_ephemeral: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bireme.server.ports._first_ephemeral", lambda: first_ephemeral)
+    assert len({*astuple(free_ports())}) == 3
+
+
 def test_a_taken_port_is_named_with_its_purpose(taken: int, ports: Ports) -> None:
     with pytest.raises(ServerError, match=f"port {taken}: .*grpc.*in use.*--grpc"):
         check_free(Ports(ports.http, taken, ports.metrics), "127.0.0.1")

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +28,10 @@ pytestmark = pytest.mark.triton
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
+def _nothing_left(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("logs")))
     prefix = f"bireme_{os.getpid()}_"
     yield
     assert live_stubs(prefix) == {}
@@ -69,35 +73,46 @@ def test_ready_means_ready_and_stop_frees_everything(tmp_path: Path) -> None:
     server.stop()  # harmless
 
 
-def test_a_killed_stub_is_noticed_though_triton_says_ready(tmp_path: Path) -> None:
+class Asking:
+    """A request that sleeps inside the model for half a minute, sent from a thread."""
+
+    def __init__(self, server: TritonServer) -> None:
+        self.failures: list[str] = []
+        self._thread = threading.Thread(target=self._run, args=(server,))
+        self._thread.start()
+        time.sleep(0.5)
+
+    def _run(self, server: TritonServer) -> None:
+        try:
+            _ask(server, -30.0)
+        except grpc.InferenceServerException as error:
+            self.failures.append(str(error))
+
+    def failure(self) -> str:
+        """What the client was told; it must be told soon."""
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return self.failures[0]
+
+
+def test_a_stub_killed_mid_request_is_noticed_though_triton_says_ready(tmp_path: Path) -> None:
     with TritonServer(shop(tmp_path), exit_timeout=0) as server:
         (pid,) = live_stubs(f"bireme_{os.getpid()}_")
-        failures: list[Exception] = []
-
-        def ask() -> None:
-            try:
-                _ask(server, -30.0)  # sleeps inside execute
-            except grpc.InferenceServerException as error:
-                failures.append(error)
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        time.sleep(0.5)
+        asking = Asking(server)
         os.kill(pid, signal.SIGKILL)
-        asking.join(10)
-        assert not asking.is_alive()
-        assert "Stub process 'shop_dnn_0_0' is not healthy" in str(failures[0])
+        assert "Stub process 'shop_dnn_0_0' is not healthy" in asking.failure()
         assert server._answers("/v2/health/ready")
         with pytest.raises(ServerError, match=r"Python process shop_dnn_0_0: died.*restart the server"):
             server.check()
 
 
-def test_a_killed_server_is_noticed_and_cleaned_up_after(tmp_path: Path) -> None:
+def test_a_server_killed_mid_request_is_noticed_and_cleaned_up_after(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    server = TritonServer(shop(tmp_path / "repository"), log=log)
-    with server:
+    with TritonServer(shop(tmp_path / "repository"), log=log) as server:
+        asking = Asking(server)
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
+        assert "UNAVAILABLE" in asking.failure()
         server._running().wait(5)
         with pytest.raises(ServerError, match=r"was ended by SIGKILL.*server\.log"):
             server.check()

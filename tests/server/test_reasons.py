@@ -70,6 +70,7 @@ def test_decisive_line(case: str) -> None:
     assert reason.where == where
     assert reason.message.startswith(message)
     assert "\\n" not in reason.message
+    assert reason.recognised
     assert reason.hint.startswith(hint) or hint in reason.hint
 
 
@@ -81,6 +82,7 @@ def test_the_cause_wins_over_its_consequence() -> None:
 
 def test_unknown_failures_keep_the_last_words() -> None:
     reason = find_reason(NOISE + "terminate called after throwing an instance of 'std::bad_alloc'\n")
+    assert not reason.recognised
     assert "bad_alloc" in reason.message
     assert "memory" in reason.hint
 

@@ -16,7 +16,8 @@ import pytest
 from rich.console import Console
 from server_repositories import shop
 
-from bireme.errors import BiremeError, EmitError, ServerError
+from bireme.errors import BiremeError, ClientError, EmitError, ServerError
+from bireme.server.ports import Ports
 from bireme.server.serve import ranking_table, serve
 from bireme.server.stubs import live_stubs
 
@@ -93,7 +94,12 @@ class Served:
     def __init__(self, repository: Path, *flags: str) -> None:
         command = [BIREME, "serve", "-r", repository, "--http=0", "--grpc=0", "--metrics=0", *flags]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            command,
+            env={**os.environ, "TMPDIR": str(repository.parent)},  # where its log goes
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         self.lines: list[str] = []
 
@@ -170,7 +176,77 @@ def test_ended_while_starting(tmp_path: Path) -> None:
     assert list(Path("/dev/shm").glob(f"bireme_{running.process.pid}_*")) == []
 
 
-@pytest.mark.triton
-def test_once_ends_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert serve(shop(tmp_path / "repository"), 0, 0, 0, "127.0.0.1", once=True) == 0
+class FakeServer:
+    """Records what is asked of it; a stand-in for `TritonServer` where none is needed."""
+
+    grpc_url = "nowhere:1"
+
+    def __init__(self, repository: Path, **options: object) -> None:
+        self.repository, self.options = repository, options
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def check(self) -> None:
+        self.calls.append("check")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> list[FakeServer]:
+    made: list[FakeServer] = []
+
+    def make(repository: Path, **options: object) -> FakeServer:
+        made.append(FakeServer(repository, **options))
+        return made[-1]
+
+    monkeypatch.setattr("bireme.server.serve.TritonServer", make)
+    return made
+
+
+def test_once_ends_by_itself(
+    tmp_path: Path,
+    fake: list[FakeServer],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def rank(
+        url: str, ensemble: str, user: dict[str, float], items: dict[str, list[float]]
+    ) -> dict[str, np.ndarray]:
+        assert (url, ensemble, user) == ("nowhere:1", "shop", {"age": 30.0})
+        return {"score": np.array(items["price"], np.float32)}
+
+    monkeypatch.setattr("bireme.server.serve._rank", rank)
+    assert serve(shop(tmp_path), 1, 2, 3, "127.0.0.1", once=True) == 0
+    assert fake[0].calls == ["start", "stop"]
+    assert fake[0].options["ports"] == Ports(1, 2, 3)
     assert "shoe-5" in capsys.readouterr().out
+
+
+def test_a_dead_server_explains_a_failed_example(
+    tmp_path: Path, fake: list[FakeServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rank(*_: object) -> dict[str, np.ndarray]:
+        raise ClientError("nowhere:1", "connection refused", "")
+
+    def check(self: FakeServer) -> None:
+        raise ServerError("tritonserver", "was ended by SIGKILL")
+
+    monkeypatch.setattr("bireme.server.serve._rank", rank)
+    with pytest.raises(ClientError, match="connection refused"):
+        serve(shop(tmp_path), 1, 2, 3, "127.0.0.1", once=True)
+    monkeypatch.setattr(FakeServer, "check", check)
+    with pytest.raises(ServerError, match="SIGKILL"):
+        serve(tmp_path, 1, 2, 3, "127.0.0.1", once=True)
+    assert [server.calls[-1] for server in fake] == ["stop", "stop"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"user": {}}'])
+def test_a_broken_example_is_named(content: str, tmp_path: Path, fake: list[FakeServer]) -> None:
+    (shop(tmp_path) / "shop" / "example_request.json").write_text(content)
+    with pytest.raises(ServerError, match=r"shop/example_request\.json: is not a request"):
+        serve(tmp_path, 1, 2, 3, "127.0.0.1", once=True)
+    assert fake[0].calls[-1] == "stop"

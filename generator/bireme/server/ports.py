@@ -63,11 +63,12 @@ def free_ports(host: str = "127.0.0.1") -> Ports:
     Raises:
         ServerError: hardly any port of the range is free.
     """
-    first = min(_first_ephemeral(), _LAST + 1)
-    candidates = random.sample(range(_FIRST, first), min(200, first - _FIRST)) if first > _FIRST else []
+    ephemeral = _first_ephemeral()
+    end = ephemeral if _FIRST + 1000 < ephemeral <= _LAST else _LAST + 1
+    candidates = random.sample(range(_FIRST, end), 200)
     free = [port for port in candidates if _refusal(port, host) is None][:3]
     if len(free) < 3:
-        raise ServerError("ports", f"no three free ones on {host} between {_FIRST} and {first}", "name three")
+        raise ServerError("ports", f"no three free ones on {host} between {_FIRST} and {end}", "name three")
     return Ports(*free)
 
 

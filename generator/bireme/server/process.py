@@ -122,7 +122,8 @@ class TritonServer:
         status = process.poll()
         if status is not None:
             reason = find_reason(self._text())
-            if status < 0:
+            # Having said why, Triton sometimes aborts where it meant to exit.
+            if status < 0 and not reason.recognised:
                 message = f"was ended by {signal.Signals(-status).name}"
                 raise ServerError(
                     "tritonserver", message, self._hint("look for an out-of-memory kill (dmesg)")

@@ -10,11 +10,15 @@ __all__ = ["Reason", "find_reason"]
 
 @dataclass(frozen=True)
 class Reason:
-    """What went wrong: the thing, the sentence, the remedy (may be empty)."""
+    """What went wrong: the thing, the sentence, the remedy (may be empty).
+
+    `recognised` tells a decisive line from mere last words.
+    """
 
     where: str
     message: str
-    hint: str = ""
+    hint: str
+    recognised: bool
 
 
 # Most telling first: a pattern with the log's own words as "why", and what to call the thing at fault.
@@ -61,10 +65,11 @@ def find_reason(log: str) -> Reason:
         if match:
             # Triton writes a Python traceback on one line, with \\n spelled out; the first line is the error.
             why = match["why"].split("\\n")[0].strip()
-            return Reason(where.format(**match.groupdict()), why, _remedy(why))
+            return Reason(where.format(**match.groupdict()), why, _remedy(why), recognised=True)
     lines = [line.strip() for line in log.splitlines() if line.strip() and line[0] not in "+|"]
     last = " / ".join(lines[-3:])
-    return Reason("tritonserver", f"last words: {last}" if last else "said nothing", _remedy(last))
+    message = f"last words: {last}" if last else "said nothing"
+    return Reason("tritonserver", message, _remedy(last), recognised=False)
 
 
 def _remedy(why: str) -> str:
