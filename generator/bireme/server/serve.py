@@ -63,7 +63,7 @@ def serve(repository: Path, http: int, grpc: int, metrics: int, host: str, once:
                     _show_example(server, ensemble)
                 if once:
                     return 0
-                _console.print(_where(server), highlight=False)
+                _console.print(_where(server), highlight=False, markup=False, soft_wrap=True)
                 while True:
                     server.check()
                     time.sleep(_CHECK_SECONDS)
@@ -156,8 +156,10 @@ def _rank(url: str, ensemble: str, user: Mapping[str, Any], items: Mapping[str, 
 
 def _where(server: TritonServer) -> str:
     return (
-        f"listening: HTTP {server.http_url}, gRPC {server.grpc_url}, metrics http://{server.metrics_url}/metrics\n"
-        f"log: {server.log}\nCtrl-C ends it"
+        f"HTTP on {server.http_url}, gRPC on {server.grpc_url}\n"
+        f"metrics on http://{server.metrics_url}/metrics\n"
+        f"log in {server.log}\n"
+        "Ctrl-C ends it"
     )
 
 
