@@ -38,10 +38,10 @@ HELD_OUT_DAYS = (6, 7)
 SEED = 7
 BATCH = 512
 # The next four come from choose.py, which sees the train days only.
-EPOCHS = 6
-LEARNING_RATE = 3e-4
-L2 = 1e-2
-DROPOUT = 0.5
+EPOCHS = 4
+LEARNING_RATE = 1e-3
+L2 = 1e-4
+DROPOUT = 0.3
 REQUESTS = 300
 WRITTEN = ("saved_model", "requests.jsonl", "metrics.json")
 
