@@ -1,27 +1,74 @@
-# `make` lists the targets. Everything installs itself into .venv; only Python 3.10-3.12 and make are needed.
+# `make` lists the targets. Everything installs itself into .venv; Python 3.10-3.12 and make are all it takes.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-# The newest Python that every pinned package has wheels for. Override: make PYTHON=/path/to/python3.11 …
-PYTHON ?= $(shell for p in python3.12 python3.11 python3.10 python3; do \
-	"$$p" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 13))' 2>/dev/null && { echo "$$p"; break; }; done)
-VENV := .venv
-BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+
+# The first Python that can carry the project. Another one: make PYTHON=/path/to/python3.11 …
+PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.10,\
+	$(shell $(p) scripts/check_python.py >/dev/null 2>&1 && echo $(p))))
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+SPEC := examples/obd/bireme.yaml
+SAVED_MODEL := build/obd/saved_model/saved_model.pb
+# Passed to `bireme serve`, for example SERVE_FLAGS="--http 9000 --grpc 9001 --metrics 9002".
+SERVE_FLAGS ?=
+CODE := generator backends examples perf tests
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 .PHONY: venv
-venv: $(STAMP) ## install everything into .venv
+venv: $(INSTALLED) ## install everything into .venv
 
-$(STAMP): pyproject.toml constraints.txt
-	@if [ -z "$(PYTHON)" ]; then echo "make: no Python 3.10, 3.11 or 3.12 found on PATH; install one (Debian: apt install python3 python3-venv) or name it: make PYTHON=/path/to/python3.11"; exit 2; fi
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module; on Debian and Ubuntu: apt install python3-venv"; exit 2; }
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt pip setuptools
-	@echo "installing pinned packages (about 2 GB on disk, 1-3 minutes)"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[build,embedded,perf,dev]'
-	# The Open Bandit sample rides in this wheel; its own dependencies (torch, …) are not wanted.
-	$(BIN)/python -m pip install --quiet --no-deps obp==0.4.1
+$(INSTALLED): pyproject.toml constraints.txt
+	@[ -n "$(PYTHON)" ] || { for p in python3 python3.12 python3.11 python3.10; do \
+		command -v $$p >/dev/null && $$p scripts/check_python.py; done; \
+		echo "make: no fitting Python found; name one: make PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) scripts/check_python.py
+	$(PYTHON) -m venv .venv
+	@echo "installing pinned packages into .venv: 2 GB on disk, 1 to 3 minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[build,embedded,perf,dev]'
+	@# The Open Bandit sample rides in this wheel; its own dependencies are not wanted.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps obp==0.4.1
 	@touch $@
+
+.PHONY: train
+train: $(SAVED_MODEL) ## train the example model on the Open Bandit sample
+
+$(SAVED_MODEL): $(wildcard examples/obd/*.py) | $(INSTALLED)
+	$(BIN)/python examples/obd/train.py --out build/obd
+	@touch $@
+
+.PHONY: repo
+repo: $(SAVED_MODEL) ## build model_repository/ from the example model
+	$(BIN)/bireme build $(SPEC) --repository model_repository --target $(or $(TARGET),cpu)
+
+.PHONY: serve
+serve: $(SAVED_MODEL) ## build, start tritonserver, rank the example request, keep serving
+	$(BIN)/bireme build $(SPEC) --repository model_repository --quiet
+	$(BIN)/bireme serve --repository model_repository $(SERVE_FLAGS)
+
+.PHONY: verify
+verify: $(SAVED_MODEL) ## served scores against TensorFlow's, 2,000 requests over gRPC and over HTTP
+	$(BIN)/bireme build $(SPEC) --repository model_repository --quiet
+	$(BIN)/bireme verify $(SPEC) --repository model_repository
+
+.PHONY: lint
+lint: $(INSTALLED) ## ruff and mypy
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+.PHONY: test
+test: lint $(SAVED_MODEL) ## lint and all tests that need no GPU
+	$(BIN)/pytest -m "not slow and not gpu and not k8s"
+
+.PHONY: format
+format: $(INSTALLED) ## let ruff rewrite the code
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+.PHONY: clean
+clean: ## remove what was built, but not .venv
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache
+	find model_repository -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +

@@ -71,16 +71,23 @@ def build(
     target: Annotated[
         TargetName, typer.Option(help="cpu: embedded server; gpu: tensorrt_plan")
     ] = TargetName.cpu,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print one line only")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compile the model a spec names and write it into a Triton model repository."""
     from bireme.build import build as run
+    from bireme.howto import howto
 
     with _err.status("loading TensorFlow") as status:
         built = run(spec, repository, target.value, lambda name: status.update(f"pass: {name}"))
+    names = ", ".join(folder.name for folder in built.folders)
+    if quiet:
+        print(f"built {names} in {repository}")
+        return
     _print_report(built.report, as_json)
     if not as_json:
-        _out.print(f"\nwritten: {', '.join(str(folder) for folder in built.folders)}", style="bold")
+        print(f"\nWritten to {repository}: {names}\n")
+        print(howto(built.model, repository, target.value, Path(sys.argv[0]).parent))
 
 
 @app.command()

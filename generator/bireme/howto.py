@@ -1,0 +1,48 @@
+"""How to start tritonserver on what was built: here, and in NVIDIA's container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bireme.spec import Target
+
+__all__ = ["howto"]
+
+_CPU_HERE = """\
+Serve it here, with the real tritonserver that the PyPI package nvidia-pytriton carries:
+
+    bireme serve --repository {repository}        # waits until ready, ranks the example request
+    tritonserver --model-repository={repository}  # the bare server; any tritonserver flag works
+
+(both are in {bin}/; no need to activate the environment)"""
+
+_CONTAINER = """\
+Serve it in NVIDIA's container:
+
+    docker run --rm --shm-size=1g -p 8000-8002:8000-8002 -v "$PWD/{repository}:/models:ro" IMAGE \\
+        tritonserver --model-repository=/models --model-load-thread-count=1
+
+IMAGE: nvcr.io/nvidia/tritonserver:24.10-py3 or newer{needs}"""
+
+_NEEDS = {
+    "cpu": """, with these installed in its Python:
+    numpy        below 2 for 24.10, whose Python backend predates numpy 2
+    onnxruntime  runs the dense network""",
+    "gpu": """ started with --gpus=1, with numpy (below 2 for 24.10)
+installed in its Python. First build the engine on the GPU that will serve it: {repository}/{model}_dnn/1/BUILD_PLAN.txt""",
+}
+
+
+def howto(model: str, repository: Path, target: Target, bin_folder: Path) -> str:
+    """Start commands for a repository.
+
+    Args:
+        model: name of the ensemble.
+        repository: the model repository.
+        target: what it was built for.
+        bin_folder: where the `bireme` and `tritonserver` commands are.
+    """
+    values = {"repository": repository, "model": model, "bin": bin_folder}
+    parts = [] if target == "gpu" else [_CPU_HERE.format(**values)]
+    parts.append(_CONTAINER.format(**values, needs=_NEEDS[target].format(**values)))
+    return "\n\n".join(parts)
