@@ -11,9 +11,21 @@ from typing import Any
 import numpy as np
 
 from bireme.requests import Request
-from bireme_runtime.plan import Bucketize, Embed, Feature, IdentityId, IntVocabulary, Plan, Vocabulary
+from bireme_runtime.kernels import _OPERATIONS
+from bireme_runtime.plan import (
+    Bucketize,
+    Embed,
+    Feature,
+    IdentityId,
+    IntVocabulary,
+    Numeric,
+    Plan,
+    Vocabulary,
+)
 
 __all__ = ["edge_counts", "make_requests"]
+
+Array = np.ndarray[Any, Any]
 
 #: Strings that must not be confused with any known one: empty, non-ASCII, with a NUL, long.
 UNKNOWN = (b"", "ключ".encode(), "未知".encode(), b"a\0", b"x" * 70, b"?")
@@ -68,29 +80,97 @@ def _draw(
 ) -> list[Any]:
     steps = [step for step in plan.steps if getattr(step, "feature", None) == feature.name]
     if feature.dtype == "string":
-        known = [key for step in steps if isinstance(step, Vocabulary) for key in words[step.file]]
-        return _strings(known, count, rng)
+        return _strings(feature, steps, words, count, rng)
+    if feature.dtype == "bool":
+        return [bool(value) for value in rng.random(count) < 0.5]
+    edges = [e for step in steps if isinstance(step, Bucketize) for e in step.edges if np.isfinite(e)]
     if feature.dtype.startswith("int"):
-        tables = {table.name: table.rows for table in plan.tables}
-        ids = {step.name for step in steps if isinstance(step, IdentityId)}
-        sizes = [tables[s.table] for s in plan.steps if isinstance(s, Embed) and s.ids in ids]
-        keys = [int(key) for step in steps if isinstance(step, IntVocabulary) for key in words[step.file]]
-        drawn = rng.integers(0, min(sizes, default=50), count)
-        if keys:
-            drawn = np.where(rng.random(count) < 0.8, rng.choice(keys, count), drawn)
-        return [int(value) for value in drawn]
-    edges = [edge for step in steps if isinstance(step, Bucketize) for edge in step.edges]
-    numbers = rng.gamma(1.0, 1.5, count).astype(np.float32)  # non-negative: log1p and sqrt stay finite
-    if edges:
-        numbers = np.where(
-            rng.random(count) < 0.3, rng.choice(np.array(edges, dtype=np.float32), count), numbers
-        )
-    return [float(value) for value in numbers]
+        drawn = _integers(plan, steps, words, edges, count, rng).astype(feature.dtype)
+    else:
+        drawn = rng.gamma(1.0, 1.5, count)  # non-negative: log1p and sqrt stay finite
+        if edges:
+            drawn = np.where(rng.random(count) < 0.3, rng.choice(np.array(edges), count), drawn)
+        drawn = drawn.astype(np.float32)
+    return [value.item() for value in _inside_domain(plan, steps, drawn, rng)]
 
 
-def _strings(known: Sequence[bytes], count: int, rng: np.random.Generator) -> list[bytes]:
-    pool = list(known) or [b"%032x" % int(x) for x in rng.integers(0, 2**62, 40)]
+def _strings(
+    feature: Feature,
+    steps: Sequence[Any],
+    words: Mapping[str, Sequence[bytes]],
+    count: int,
+    rng: np.random.Generator,
+) -> list[bytes]:
+    lookups = [step for step in steps if isinstance(step, Vocabulary)]
+    pool = [key for step in lookups for key in words[step.file]]
+    # A vocabulary whose unknown strings have no row refuses them, as the original model does.
+    strict = [set(words[step.file]) for step in lookups if step.default < 0]
+    if strict:
+        allowed = set.intersection(*strict)
+        pool = [key for key in pool if key in allowed]
+    if feature.text == "utf8":
+        pool = [key for key in pool if _is_utf8(key)]
+    pool = pool or [b"%032x" % int(x) for x in rng.integers(0, 2**62, 40)]
     drawn = [pool[i] for i in rng.integers(0, len(pool), count)]
-    for i in np.flatnonzero(rng.random(count) < 0.05):
-        drawn[i] = UNKNOWN[int(rng.integers(len(UNKNOWN)))]
+    if not strict:
+        for i in np.flatnonzero(rng.random(count) < 0.05):
+            drawn[i] = UNKNOWN[int(rng.integers(len(UNKNOWN)))]
     return drawn
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _integers(
+    plan: Plan,
+    steps: Sequence[Any],
+    words: Mapping[str, Sequence[bytes]],
+    edges: Sequence[float],
+    count: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Rows of the tables that the feature indexes, keys of its vocabularies, values around its edges."""
+    tables = {table.name: table.rows for table in plan.tables}
+    rows = {step.name for step in steps if isinstance(step, IdentityId)}
+    sizes = [tables[step.table] for step in plan.steps if isinstance(step, Embed) and step.ids in rows]
+    lookups = [step for step in steps if isinstance(step, IntVocabulary)]
+    special = [int(key) for step in lookups for key in words[step.file]]
+    special += [int(edge) + d for edge in edges if abs(edge) < 2**31 - 1 for d in (-1, 0, 1)]
+    limit = min(sizes, default=None)
+    if limit is not None:
+        special = [value for value in special if 0 <= value < limit]
+    drawn = rng.integers(0, 50 if limit is None else limit, count)
+    if special:
+        share = 1.0 if any(step.default < 0 for step in lookups) else 0.8
+        drawn = np.where(rng.random(count) < share, rng.choice(special, count), drawn)
+    return drawn
+
+
+def _inside_domain(plan: Plan, steps: Sequence[Any], drawn: Array, rng: np.random.Generator) -> Array:
+    """Replace numbers that the feature's transforms would turn into NaN, infinity or more than FP16 holds."""
+    chains = [step.chain for step in steps if isinstance(step, Numeric)]
+    limit = float(np.finfo(plan.handover).max)
+
+    def fits(values: Array) -> Array:
+        inside = [np.abs(_apply(chain, values)) <= limit for chain in chains]
+        return np.asarray(np.all(inside, axis=0))
+
+    if not chains or fits(drawn).all():
+        return drawn
+    reserve = np.concatenate([drawn, np.geomspace(1e-3, 1e6, 200).astype(drawn.dtype), np.arange(-100, 100)])
+    reserve = reserve[fits(reserve)].astype(drawn.dtype)
+    return np.where(fits(drawn), drawn, rng.choice(reserve, drawn.size)) if reserve.size else drawn
+
+
+def _apply(chain: Sequence[tuple[str, float | None]], values: Array) -> Array:
+    values = values.astype(np.float32)
+    with np.errstate(all="ignore"):
+        for name, constant in chain:
+            constants = () if constant is None else (np.float32(constant),)
+            values = _OPERATIONS[name](values, *constants)
+    return values

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from bireme.compiler.check import Checker, run_graph
+from bireme.compiler.check import Checker, as_function
 from bireme.compiler.dense import runner
 from bireme.compiler.export import export_files
 from bireme.compiler.graph import Graph
@@ -65,7 +65,8 @@ def check_passes(
     }
     checker = Checker(expected, TOLERANCE)
     for name, graph in graphs.items():
-        checker(name, _joined([run_graph(graph, values) for values in rows]))
+        run = as_function(graph)
+        checker(name, _joined([run(values) for values in rows]))
     halves = _features_of(plan, cut, requests)
     run_rowwise, run_dense = runner(rowwise), runner(dense)
     checker.tolerance = TOLERANCE if plan.handover == "float32" else TOLERANCE_FP16

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bireme.compiler.graph import Graph, Node
+from bireme.compiler.shapes import static_shapes
 
 __all__ = ["fold_batchnorm"]
 
@@ -32,12 +33,18 @@ class _Affine:
 def fold_batchnorm(graph: Graph) -> Graph:
     """Fold constant multiply-adds behind and before dense layers into their weights."""
     graph = graph.copy()
+    widths = {name: _columns(shape) for name, shape in static_shapes(graph).items()}
     for node in list(graph.nodes.values()):
         if node.op == "MatMul" and not node.attr["transpose_a"].b:
-            _fold_around(graph, node)
+            _fold_around(graph, node, widths)
     result = graph.keep(graph.ancestors(graph.outputs.values()))
     result.sort()
     return result
+
+
+def _columns(shape: Any) -> int | None:
+    """Width of a matrix [rows, width]; None for anything else."""
+    return shape[1] if shape.rank == 2 else None
 
 
 def _weights(graph: Graph, node: Node) -> Array | None:
@@ -88,13 +95,15 @@ def _chain_behind(graph: Graph, ref: str, width: int) -> tuple[str, _Affine]:
         ref = readers[0].output
 
 
-def _chain_before(graph: Graph, ref: str, width: int) -> _Affine:
-    """Walk up from `ref` over multiply-adds that only lead here."""
+def _chain_before(graph: Graph, ref: str, width: int, widths: dict[str, int | None]) -> _Affine:
+    """Walk up from `ref` over multiply-adds that only lead here and do not widen their input."""
     affine = _Affine(ref, np.ones(width), np.zeros(width), 0)
+    if width == 1:
+        return affine  # as a rule a numeric feature: normalised on the CPU, before it is rounded to FP16
     consumers = graph.consumers()
     while len(consumers.get(affine.source, [])) == 1 and affine.source not in graph.outputs.values():
         step = _step(graph, graph.producer(affine.source), width)
-        if step is None:
+        if step is None or widths.get(step[0]) != width:
             break
         affine.shift = affine.shift + affine.scale * step[2]
         affine.scale = affine.scale * step[1]
@@ -103,14 +112,14 @@ def _chain_before(graph: Graph, ref: str, width: int) -> _Affine:
     return affine
 
 
-def _fold_around(graph: Graph, node: Node) -> None:
+def _fold_around(graph: Graph, node: Node, widths: dict[str, int | None]) -> None:
     """Replace one dense layer and the multiply-adds around it by MatMul + bias."""
     weights = _weights(graph, node)
     if weights is None:
         return
     weights = weights.astype(np.float64)
     last, behind = _chain_behind(graph, node.output, weights.shape[1])
-    before = _chain_before(graph, node.inputs[0], weights.shape[0])
+    before = _chain_before(graph, node.inputs[0], weights.shape[0], widths)
     if before.nodes and graph.producer(before.source).op == "MatMul":
         # It follows another dense layer: it folds into that one, exactly, without the extra bias t·W.
         before = _Affine(node.inputs[0], np.ones(weights.shape[0]), np.zeros(weights.shape[0]), 0)
@@ -118,7 +127,9 @@ def _fold_around(graph: Graph, node: Node) -> None:
         return  # a plain dense layer already
     kernel = before.scale[:, None] * weights * behind.scale
     bias = (before.shift @ weights) * behind.scale + behind.shift
-    graph.redirect(last, _add_dense(graph, node, before.source, kernel, bias))
+    dense = _add_dense(graph, node, before.source, kernel, bias)
+    widths[dense] = kernel.shape[1]
+    graph.redirect(last, dense)
 
 
 def _add_dense(graph: Graph, old: Node, source: str, weights: Array, bias: Array) -> str:

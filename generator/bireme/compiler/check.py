@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,20 @@ import numpy as np
 from bireme.compiler.graph import Graph, tf
 from bireme.errors import CompileError
 
-__all__ = ["Checker", "run_graph"]
+__all__ = ["Checker", "as_function"]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def run_graph(graph: Graph, rows: Arrays, fetches: dict[str, str] | None = None) -> Arrays:
-    """Execute a graph in TensorFlow.
+def as_function(graph: Graph, fetches: dict[str, str] | None = None) -> Callable[[Arrays], Arrays]:
+    """A graph as a function of rows, executed by TensorFlow. Preparing it costs far more than a call.
 
     Args:
         graph: the graph; its captures are bound to the loaded model's variables and lookup tables.
-        rows: signature input → values [rows, ...].
         fetches: name → tensor; by default the graph's outputs.
+
+    Returns:
+        Signature input → values [rows, ...] to name → values.
     """
     graph_def = graph.to_graph_def()
     wanted = graph.outputs if fetches is None else fetches
@@ -36,8 +39,12 @@ def run_graph(graph: Graph, rows: Arrays, fetches: dict[str, str] | None = None)
         return result
 
     function = tf.compat.v1.wrap_function(imported, specs)
-    feeds = [tf.constant(rows[name], dtype=_dtype(graph, name)) for name in graph.features]
-    return {name: value.numpy() for name, value in zip(wanted, function(*feeds), strict=True)}
+
+    def run(rows: Arrays) -> Arrays:
+        feeds = [tf.constant(rows[name], dtype=_dtype(graph, name)) for name in graph.features]
+        return {name: value.numpy() for name, value in zip(wanted, function(*feeds), strict=True)}
+
+    return run
 
 
 def _dtype(graph: Graph, feature: str) -> Any:

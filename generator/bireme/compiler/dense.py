@@ -31,7 +31,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     """
     from tf2onnx import convert  # here: importing it loads all of its handlers
 
-    graph = _expand_log1p(dense)
+    graph = _spell_out(dense)
     errors: list[str] = []
     handler = _Collect(errors)
     logger = logging.getLogger("tf2onnx")
@@ -117,15 +117,19 @@ class _Collect(logging.Handler):
         self._messages.append(record.getMessage())
 
 
-def _expand_log1p(dense: Graph) -> Graph:
-    """tf2onnx knows no Log1p."""
+def _spell_out(dense: Graph) -> Graph:
+    """Ops that tf2onnx does not know, in terms of others: log1p(x) = log(x + 1), erfc(x) = 1 - erf(x)."""
     graph = dense.copy()
     for node in list(graph.nodes.values()):
-        if node.op == "Log1p":
-            one = Node(f"{node.name}/one", "Const", value=np.float32(1.0).reshape(()))
-            plus = Node(f"{node.name}/plus", "AddV2", [node.inputs[0], one.output], {"T": node.attr["T"]})
-            graph.nodes |= {one.name: one, plus.name: plus}
-            graph.nodes[node.name] = Node(node.name, "Log", [plus.output], node.attr)
+        if node.op not in ("Log1p", "Erfc"):
+            continue
+        one = Node(f"{node.name}/one", "Const", value=np.ones((), np.float32))
+        inner = Node(f"{node.name}/inner", "AddV2", [node.inputs[0], one.output], node.attr)
+        outer = Node(node.name, "Log", [inner.output], node.attr)
+        if node.op == "Erfc":
+            inner = Node(inner.name, "Erf", [node.inputs[0]], node.attr)
+            outer = Node(node.name, "Sub", [one.output, inner.output], node.attr)
+        graph.nodes |= {one.name: one, inner.name: inner, outer.name: outer}
     graph.sort()
     return graph
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bireme.compiler.check import run_graph
+from bireme.compiler.check import as_function
 from bireme.compiler.graph import Graph, Node, node_of
 
 __all__ = ["GATHERS", "fold", "table_reads"]
@@ -37,7 +37,7 @@ def fold(graph: Graph) -> Graph:
     ]
     if needed:
         subgraph = graph.keep(graph.ancestors(needed))
-        values = run_graph(subgraph, {}, {ref: ref for ref in dict.fromkeys(needed)})
+        values = as_function(subgraph, {ref: ref for ref in dict.fromkeys(needed)})({})
         for ref, value in values.items():
             name = f"folded/{ref.replace(':', '_')}"
             graph.nodes[name] = Node(name, "Const", value=np.asarray(value))

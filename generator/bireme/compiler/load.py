@@ -61,16 +61,22 @@ def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dic
     Args:
         model: the loaded SavedModel.
         rows: feature → [N] or [N, L], for the features that are served.
+
+    Returns:
+        Signature input → values in the shape that the signature asks for ([N, 1] for some single values).
     """
     count = len(next(iter(rows.values())))
-    filled = dict(rows)
+    filled = {}
     for name, spec in model.inputs.items():
+        text = spec.dtype == tf.string
         if name not in rows:
-            text = spec.dtype == tf.string
-            shape = (count, *(size or 1 for size in spec.shape[1:]))
-            filled[name] = np.full(
-                shape, b"" if text else 0, dtype=object if text else spec.dtype.as_numpy_dtype
-            )
+            shape = (count, *(size or 1 for size in (spec.shape[1:] if spec.shape.rank else ())))
+            kind = object if text else spec.dtype.as_numpy_dtype
+            filled[name] = np.full(shape, b"" if text else 0, dtype=kind)
+        elif spec.shape.rank == 2 and rows[name].ndim == 1:
+            filled[name] = rows[name][:, None]
+        else:
+            filled[name] = rows[name]
     return filled
 
 

@@ -1,8 +1,9 @@
 """Recognises feature transforms: which tensors the CPU's feature plan can compute natively.
 
-`Lowering.lower(tensor)` returns a `Value` (see values.py) or None. One rule per op, looked up by name in
-`RULES`; a rule sees the node and returns the value of its first output. To teach the kit a new transform,
-add a rule here, a step in `bireme_runtime.plan` and its kernel in `bireme_runtime.kernels`.
+`Lowering.lower(tensor)` returns a `Value` (see values.py) or None. `RULES` names for each op the rules that
+are tried in order; a rule sees the node and returns the value of its first output, or None. Rules about the
+elements of a sequence are in pooling.py, all others here. To teach the kit a new transform, add a rule, a
+step in `bireme_runtime.plan` and its kernel in `bireme_runtime.kernels`.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from bireme.compiler import pooling
 from bireme.compiler.fold import GATHERS, table_reads
 from bireme.compiler.graph import Graph, Node, tf
 from bireme.compiler.values import (
-    Count,
     Ids,
-    Masked,
     Numbers,
     Raw,
     Rows,
     Shape,
     Value,
+    as_ids,
     drop,
     insert,
+    numbers,
+    raw_feature,
     reshape,
-    same_mask,
     strided,
 )
 
@@ -72,8 +74,9 @@ class Lowering:
         """The CPU-side meaning of a tensor, or None if it belongs to the dense side."""
         if ref not in self._memo:
             node = self.graph.producer(ref)
-            rule = RULES.get(node.op)
-            self._memo[ref] = rule(self, node) if rule is not None and ref == node.output else None
+            rules = RULES.get(node.op, ()) if ref == node.output else ()
+            meanings = (rule(self, node) for rule in rules)
+            self._memo[ref] = next((value for value in meanings if value is not None), None)
         return self._memo[ref]
 
     def feature(self, node: Node) -> Value | None:
@@ -94,20 +97,6 @@ class Lowering:
         return value.reshape(-1)[0] if value is not None and value.size == 1 else None
 
 
-def numbers(value: Value | None) -> Numbers | None:
-    """A float feature, raw or transformed, as `Numbers`."""
-    if isinstance(value, Raw) and value.dtype == "float32" and not value.sequence:
-        return Numbers(value.feature, (), value.shape)
-    return value if isinstance(value, Numbers) else None
-
-
-def as_ids(value: Value | None) -> Ids | None:
-    """Ids, or an integer feature that is used as one."""
-    if isinstance(value, Raw) and value.dtype in ("int32", "int64"):
-        return Ids(value.feature, "identity", (), value.shape, non_negative=False)
-    return value if isinstance(value, Ids) else None
-
-
 def _hash(low: Lowering, node: Node) -> Value | None:
     raw = low.lower(node.inputs[0])
     if not isinstance(raw, Raw):
@@ -117,122 +106,74 @@ def _hash(low: Lowering, node: Node) -> Value | None:
 
 
 def _find(low: Lowering, node: Node) -> Value | None:
-    raw, default = low.lower(node.inputs[1]), low.scalar(node, 2)
+    keys, default = low.lower(node.inputs[1]), low.scalar(node, 2)
     capture = low.graph.captures.get(low.graph.producer(node.inputs[0]).name)
-    if not isinstance(raw, Raw) or capture is None or default is None:
+    feature = raw_feature(keys)
+    if keys is None or feature is None or capture is None or default is None:
         return None
     if node.attr["Tin"].type not in (tf.string, tf.int64) or node.attr["Tout"].type != tf.int64:
         return None
-    kind = "vocabulary" if raw.dtype == "string" else "int_vocabulary"
-    return Ids(raw.feature, kind, (int(default),), raw.shape, non_negative=int(default) >= 0, table=capture)
+    kind = "vocabulary" if node.attr["Tin"].type == tf.string else "int_vocabulary"
+    return Ids(feature, kind, (int(default),), keys.shape, non_negative=int(default) >= 0, table=capture)
 
 
-def _select(low: Lowering, node: Node) -> Value | None:
-    """Two idioms of Keras: a mask token's own id; the wrap of negative ids (which are refused here)."""
+def _mask_token(low: Lowering, node: Node) -> Value | None:
+    """`where(x == token, number, found)`: a vocabulary's mask token has an id of its own."""
     condition = low.graph.producer(node.inputs[0])
-    if condition.op == "Equal":
-        found, raw = low.lower(node.inputs[2]), low.lower(condition.inputs[0])
-        token, number = low.scalar(condition, 1), low.scalar(node, 1)
-        if not isinstance(found, Ids) or found.kind != "vocabulary" or not isinstance(raw, Raw):
-            return None
-        if raw.feature != found.feature or not isinstance(token, bytes) or number is None:
-            return None
-        return replace(found, overrides=(*found.overrides, (token, int(number))))
-    if condition.op == "Less" and low.scalar(condition, 1) == 0:
-        ids, wrapped = as_ids(low.lower(node.inputs[2])), low.graph.producer(node.inputs[1])
-        is_wrap = wrapped.op == "AddV2" and wrapped.inputs[0] == node.inputs[2] == condition.inputs[0]
-        return ids if is_wrap and low.scalar(wrapped, 1) is not None else None
-    return None
+    found, number = low.lower(node.inputs[2]), low.scalar(node, 1)
+    if condition.op != "Equal" or not isinstance(found, Ids) or found.table is None or number is None:
+        return None
+    token = low.scalar(condition, 1)
+    if token is None or raw_feature(low.lower(condition.inputs[0])) != found.feature:
+        return None
+    key = token if isinstance(token, bytes) else b"%d" % token
+    return replace(found, overrides=(*found.overrides, (key, int(number))))
+
+
+def _negative_wrap(low: Lowering, node: Node) -> Value | None:
+    """`where(ids < 0, ids + rows, ids)`, which Keras puts before a gather; `preprocess` refuses such ids."""
+    condition, wrapped = low.graph.producer(node.inputs[0]), low.graph.producer(node.inputs[1])
+    if condition.op != "Less" or low.scalar(condition, 1) != 0 or wrapped.op != "AddV2":
+        return None
+    is_wrap = wrapped.inputs[0] == node.inputs[2] == condition.inputs[0]
+    return as_ids(low.lower(node.inputs[2])) if is_wrap and low.scalar(wrapped, 1) is not None else None
 
 
 def _cast(low: Lowering, node: Node) -> Value | None:
     value, target = low.lower(node.inputs[0]), tf.as_dtype(node.attr["DstT"].type)
-    if isinstance(value, Ids):
-        return value if target.is_integer else None
-    if isinstance(value, Masked):
-        return value if target == tf.float32 else None
-    if isinstance(value, Raw) and not value.sequence:
-        if target == tf.float32 and value.dtype in ("int32", "int64", "float64"):
-            return Numbers(value.feature, (), value.shape)
-        if target.is_integer and value.dtype in ("int32", "int64"):
-            return as_ids(value)
+    if target in (tf.int32, tf.int64):
+        return as_ids(value)
+    if isinstance(value, Raw) and not value.sequence and target == tf.float32:
+        known = value.dtype in ("int32", "int64", "float64", "bool")
+        return Numbers(value.feature, (), value.shape) if known else None
     return None
 
 
 def _bucketize(low: Lowering, node: Node) -> Value | None:
-    raw = low.lower(node.inputs[0])
-    if not isinstance(raw, Raw) or raw.dtype not in ("float32", "int32", "int64", "float64"):
+    value = low.lower(node.inputs[0])
+    if isinstance(value, Numbers) and not value.chain:
+        # An integer cast to FP32 compares like the integer itself; a double would be rounded before.
+        raw = low.lower(f"{low.graph.features[value.feature]}:0")
+        integer = isinstance(raw, Raw) and raw.dtype.startswith("int")
+        value = replace(raw, shape=value.shape) if raw is not None and integer else None
+    if not isinstance(value, Raw) or value.dtype not in ("float32", "int32", "int64", "float64"):
         return None
-    return Ids(raw.feature, "bucketize", tuple(node.attr["boundaries"].list.f), raw.shape, non_negative=True)
+    edges = tuple(node.attr["boundaries"].list.f)
+    return Ids(value.feature, "bucketize", edges, value.shape, non_negative=True)
 
 
 def _gather(low: Lowering, node: Node) -> Value | None:
-    if node.name not in low.tables:
+    if node.name not in low.tables or node.attr["batch_dims"].i:
         return None
     ids = as_ids(low.lower(node.inputs[GATHERS[node.op][1]]))
     if ids is None or (node.op == "GatherV2" and low.scalar(node, 2) != 0):
         return None
     variable = low.tables[node.name]
     shape = low.graph.captures[variable].variable.shape
-    if shape.rank != 2:
+    if shape.rank not in (1, 2):
         return None
-    width = int(shape[1])
-    return Rows(ids, variable, width, (*ids.shape, width))
-
-
-def _not_equal(low: Lowering, node: Node) -> Value | None:
-    source, value = low.lower(node.inputs[0]), low.scalar(node, 1)
-    if value == b"" and isinstance(source, Raw) and source.sequence:
-        return Masked(source, "", source.shape)
-    ids = as_ids(source)
-    if ids is None or "L" not in ids.shape or not isinstance(value, np.integer):
-        return None
-    return Masked(ids, int(value), ids.shape)
-
-
-def _multiply(low: Lowering, node: Node) -> Value | None:
-    left, right = low.lower(node.inputs[0]), low.lower(node.inputs[1])
-    if isinstance(left, Masked):
-        left, right = right, left
-    if isinstance(left, Rows) and isinstance(right, Masked):
-        fits = left.pool is None and left.mask is None and right.shape == (*left.ids.shape, 1)
-        return replace(left, mask=right) if fits else None
-    return _binary(low, node)
-
-
-def _sum(low: Lowering, node: Node) -> Value | None:
-    value, axis = low.lower(node.inputs[0]), low.scalar(node, 1)
-    if value is None or axis is None or "L" not in value.shape:
-        return None
-    position = value.shape.index("L")
-    if int(axis) % len(value.shape) != position:
-        return None
-    kept = (1,) if node.attr["keep_dims"].b else ()
-    shape = (*value.shape[:position], *kept, *value.shape[position + 1 :])
-    if isinstance(value, Rows) and value.pool is None:
-        return replace(value, pool="sum", shape=shape)
-    if isinstance(value, Masked):
-        return Count(value, shape)
-    return None
-
-
-def _divide(low: Lowering, node: Node) -> Value | None:
-    """A masked sum over the count of the same mask is a mean."""
-    total, count = low.lower(node.inputs[0]), low.lower(node.inputs[1])
-    if isinstance(total, Rows) and isinstance(count, Count):
-        safe = count.floor > 0 or node.op == "DivNoNan"
-        aligned = len(count.shape) == len(total.shape) and count.shape[-1] == 1
-        if total.pool == "sum" and same_mask(total.mask, count.mask) and safe and aligned:
-            return replace(total, pool="mean", floor=count.floor or 1.0)
-        return None
-    return _binary(low, node) if node.op != "DivNoNan" else None
-
-
-def _maximum(low: Lowering, node: Node) -> Value | None:
-    value, floor = low.lower(node.inputs[0]), low.scalar(node, 1)
-    if isinstance(value, Count) and floor is not None:
-        return replace(value, floor=max(value.floor, float(floor)))
-    return _binary(low, node)
+    columns = tuple(int(d) for d in shape[1:])  # () where a table holds one number an id
+    return Rows(ids, variable, (*columns, 1)[0], (*ids.shape, *columns))
 
 
 def _binary(low: Lowering, node: Node) -> Value | None:
@@ -275,24 +216,27 @@ def _reshape(low: Lowering, node: Node) -> Value | None:
     return reshape(value, [int(d) for d in target]) if value is not None and target is not None else None
 
 
-RULES: dict[str, Callable[[Lowering, Node], Value | None]] = {
-    "Placeholder": Lowering.feature,
-    "StringToHashBucketFast": _hash,
-    "LookupTableFindV2": _find,
-    "SelectV2": _select,
-    "Cast": _cast,
-    "Bucketize": _bucketize,
-    **dict.fromkeys(GATHERS, _gather),
-    "NotEqual": _not_equal,
-    "Mul": _multiply,
-    "Sum": _sum,
-    "RealDiv": _divide,
-    "DivNoNan": _divide,
-    "Maximum": _maximum,
-    **dict.fromkeys(("Add", "AddV2", "Sub", "Minimum"), _binary),
-    **dict.fromkeys(_UNARY, _unary),
-    "StridedSlice": _strided,
-    "ExpandDims": _expand,
-    "Squeeze": _squeeze,
-    "Reshape": _reshape,
+Rule = Callable[[Lowering, Node], "Value | None"]
+RULES: dict[str, tuple[Rule, ...]] = {
+    "Placeholder": (Lowering.feature,),
+    "StringToHashBucketFast": (_hash,),
+    "LookupTableFindV2": (_find,),
+    "SelectV2": (_mask_token, _negative_wrap, pooling.admitted_or_zero),
+    "Cast": (pooling.cast_mask, _cast),
+    "Bucketize": (_bucketize,),
+    **dict.fromkeys(GATHERS, (_gather,)),
+    "NotEqual": (pooling.mask,),
+    "Greater": (pooling.positive,),
+    "Mul": (pooling.times_mask, _binary),
+    "Sum": (pooling.total,),
+    "Mean": (pooling.mean_of_all,),
+    "RealDiv": (pooling.mean, _binary),
+    "DivNoNan": (pooling.mean,),
+    "Maximum": (pooling.at_least, _binary),
+    **dict.fromkeys(("Add", "AddV2", "Sub", "Minimum"), (_binary,)),
+    **dict.fromkeys(_UNARY, (_unary,)),
+    "StridedSlice": (_strided,),
+    "ExpandDims": (_expand,),
+    "Squeeze": (_squeeze,),
+    "Reshape": (_reshape,),
 }

@@ -34,8 +34,8 @@ _REDUCTIONS = (
     "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
 )
 # fmt: on
-#: A slice that ends here, or later, runs to the end.
-_TO_THE_END = 2**31 - 1
+#: A slice that ends here, or later, runs to the end: what tf2onnx writes behind an ellipsis.
+_TO_THE_END = 10**9
 
 
 class Context:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.compiler.graph import Capture, Graph, Node, tf
-from bireme.compiler.lower import RULES, Lowering, numbers
-from bireme.compiler.values import Ids, Numbers, Rows, Shape, Value, plan_mask
+from bireme.compiler.lower import RULES, Lowering
+from bireme.compiler.values import Ids, Numbers, Rows, Shape, Value, numbers, plan_mask
 from bireme.errors import CompileError
 from bireme_runtime import plan as p
 

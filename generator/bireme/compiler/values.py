@@ -12,7 +12,27 @@ from typing import Any
 from bireme.compiler.graph import Capture
 from bireme_runtime.plan import Mask
 
-__all__ = ["Count", "Dim", "Ids", "Masked", "Numbers", "Raw", "Rows", "Value", "insert", "reshape", "strided"]
+__all__ = [
+    "Count",
+    "Dim",
+    "Ids",
+    "Masked",
+    "Numbers",
+    "Raw",
+    "Rows",
+    "Shape",
+    "Value",
+    "admit",
+    "as_ids",
+    "drop",
+    "insert",
+    "numbers",
+    "plan_mask",
+    "raw_feature",
+    "reshape",
+    "same_mask",
+    "strided",
+]
 
 Dim = str | int
 Shape = tuple[Dim, ...]
@@ -108,11 +128,31 @@ class Numbers:
 Value = Raw | Ids | Masked | Count | Rows | Numbers
 
 
-def insert(value: Value, axis: int) -> Value:
-    """`ExpandDims`: a new dimension of size 1."""
+def numbers(value: Value | None) -> Numbers | None:
+    """A float feature, raw or transformed, as `Numbers`."""
+    if isinstance(value, Raw) and value.dtype == "float32" and not value.sequence:
+        return Numbers(value.feature, (), value.shape)
+    return value if isinstance(value, Numbers) else None
+
+
+def as_ids(value: Value | None) -> Ids | None:
+    """Ids, or an integer feature that is used as one."""
+    if isinstance(value, Raw) and value.dtype in ("int32", "int64"):
+        return Ids(value.feature, "identity", (), value.shape, non_negative=False)
+    return value if isinstance(value, Ids) else None
+
+
+def raw_feature(value: Value | None) -> str | None:
+    """The feature, if the value is that feature itself (an integer may have changed its width)."""
+    untouched = isinstance(value, Raw) or (isinstance(value, Ids) and value.kind == "identity")
+    return value.feature if untouched and isinstance(value, (Raw, Ids)) else None
+
+
+def insert(value: Value, axis: int) -> Value | None:
+    """`ExpandDims`: a new dimension of size 1; None if it would come before the rows."""
     shape = list(value.shape)
     shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 1)
-    return replace(value, shape=tuple(shape))
+    return replace(value, shape=tuple(shape)) if shape[0] == "R" else None
 
 
 def drop(value: Value, axes: Sequence[int]) -> Value | None:
@@ -126,7 +166,7 @@ def drop(value: Value, axes: Sequence[int]) -> Value | None:
 
 def reshape(value: Value, target: Sequence[int]) -> Value | None:
     """`Reshape` that keeps rows apart and only adds or drops dimensions of size 1; else None."""
-    if not target or "L" in value.shape or (target[0] != -1 and value.shape != ("R",)):
+    if not target or "L" in value.shape or target[0] != -1:
         return None
     if [d for d in target[1:] if d != 1] != [d for d in value.shape[1:] if d != 1]:
         return None
@@ -169,7 +209,16 @@ def strided(
             result.append(source.pop(0))
         else:
             return None
-    return replace(value, shape=(*result, *source))
+    shape = (*result, *source)
+    return replace(value, shape=shape) if shape[:1] == ("R",) else None
+
+
+def admit(rows: Value | None, mask: Masked) -> Value | None:
+    """Rows of which only those in `mask` count; None if the mask does not line up with them."""
+    if not isinstance(rows, Rows) or rows.pool is not None or rows.mask is not None:
+        return None
+    same_feature = mask.source.feature == rows.ids.feature
+    return replace(rows, mask=mask) if same_feature and mask.shape == (*rows.shape[:-1], 1) else None
 
 
 def same_mask(first: Masked | None, second: Masked) -> bool:

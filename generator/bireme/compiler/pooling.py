@@ -1,0 +1,111 @@
+"""Rules about sequences: which elements count, and sums and means over them; named by `lower.RULES`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bireme.compiler.graph import Node, tf
+from bireme.compiler.values import Count, Ids, Masked, Raw, Rows, Value, admit, as_ids, same_mask
+
+if TYPE_CHECKING:
+    from bireme.compiler.lower import Lowering
+
+__all__ = [
+    "admitted_or_zero",
+    "at_least",
+    "cast_mask",
+    "mask",
+    "mean",
+    "mean_of_all",
+    "positive",
+    "times_mask",
+    "total",
+]
+
+
+def mask(low: Lowering, node: Node) -> Value | None:
+    """`words != ""` or `ids != value`: the elements that count."""
+    source, value = low.lower(node.inputs[0]), low.scalar(node, 1)
+    if isinstance(source, Raw) and source.sequence and value == b"":
+        return Masked(source, "", source.shape)
+    ids = as_ids(source)
+    if ids is None or "L" not in ids.shape or not isinstance(value, np.integer):
+        return None
+    return Masked(ids, int(value), ids.shape)
+
+
+def positive(low: Lowering, node: Node) -> Value | None:
+    """`ids > 0`, which is `ids != 0` where none is negative."""
+    ids = low.lower(node.inputs[0])
+    same = isinstance(ids, Ids) and ids.non_negative and low.scalar(node, 1) == 0
+    return mask(low, node) if same else None
+
+
+def cast_mask(low: Lowering, node: Node) -> Value | None:
+    """A mask as 0 and 1."""
+    value = low.lower(node.inputs[0])
+    return value if isinstance(value, Masked) and node.attr["DstT"].type == tf.float32 else None
+
+
+def times_mask(low: Lowering, node: Node) -> Value | None:
+    """`rows · mask`."""
+    left, right = low.lower(node.inputs[0]), low.lower(node.inputs[1])
+    if isinstance(left, Masked):
+        left, right = right, left
+    return admit(left, right) if isinstance(right, Masked) else None
+
+
+def admitted_or_zero(low: Lowering, node: Node) -> Value | None:
+    """`where(mask, rows, 0)`."""
+    admitted = low.lower(node.inputs[0])
+    if not isinstance(admitted, Masked) or low.scalar(node, 2) != 0:
+        return None
+    return admit(low.lower(node.inputs[1]), admitted)
+
+
+def total(low: Lowering, node: Node) -> Value | None:
+    """A sum over the sequence: of rows, or of a mask, which counts."""
+    value, axis = low.lower(node.inputs[0]), low.scalar(node, 1)
+    if value is None or axis is None or "L" not in value.shape:
+        return None
+    position = value.shape.index("L")
+    if int(axis) % len(value.shape) != position:
+        return None
+    kept = (1,) if node.attr["keep_dims"].b else ()
+    shape = (*value.shape[:position], *kept, *value.shape[position + 1 :])
+    if isinstance(value, Rows) and value.pool is None:
+        return replace(value, pool="sum", shape=shape)
+    return Count(value, shape) if isinstance(value, Masked) else None
+
+
+def mean_of_all(low: Lowering, node: Node) -> Value | None:
+    """The mean over a whole sequence: of a fixed length, as that of an empty one would be NaN."""
+    value = total(low, node)
+    if not isinstance(value, Rows) or value.mask is not None:
+        return None
+    placeholder = low.graph.nodes[low.graph.features[value.ids.feature]]
+    return replace(value, pool="mean") if placeholder.attr["shape"].shape.dim[1].size > 0 else None
+
+
+def at_least(low: Lowering, node: Node) -> Value | None:
+    """`maximum(count, floor)`, which spares a mean the division by 0."""
+    for index in (0, 1):
+        value, floor = low.lower(node.inputs[index]), low.scalar(node, 1 - index)
+        if isinstance(value, Count) and floor is not None:
+            return replace(value, floor=max(value.floor, float(floor)))
+    return None
+
+
+def mean(low: Lowering, node: Node) -> Value | None:
+    """A masked sum over the count of the same mask."""
+    value, count = low.lower(node.inputs[0]), low.lower(node.inputs[1])
+    if not isinstance(value, Rows) or not isinstance(count, Count) or value.pool != "sum":
+        return None
+    safe = count.floor > 0 or node.op == "DivNoNan"
+    aligned = len(count.shape) == len(value.shape) and count.shape[-1] == 1
+    if not safe or not aligned or not same_mask(value.mask, count.mask):
+        return None
+    return replace(value, pool="mean", floor=count.floor or 1.0)
