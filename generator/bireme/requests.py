@@ -35,6 +35,8 @@ def read_requests(path: Path) -> list[Request]:
         raise SpecError(
             str(path), f"cannot be read: {error.strerror}", "correct `samples` in the spec"
         ) from None
+    except UnicodeDecodeError as error:
+        raise SpecError(str(path), f"is not UTF-8 text: {error.reason}", "one JSON request a line") from None
     requests: list[Request] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -122,7 +124,13 @@ def _array(feature: Feature, value: Any) -> Array:
             array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and "int" in feature.dtype)
         ):
             raise TypeError(f"{array.dtype} is not {feature.dtype}")
-        return np.asarray(array, dtype=feature.dtype)
+        with np.errstate(over="ignore"):
+            result = np.asarray(array, dtype=feature.dtype)
+        # numpy wraps integers silently, and turns large doubles into infinite floats.
+        lost = result != array if result.dtype.kind in "ib" else np.isinf(result) & np.isfinite(array)
+        if lost.any():
+            raise OverflowError(f"{array[lost].reshape(-1)[0]} does not fit")
+        return result
     except (TypeError, ValueError, OverflowError) as error:
         raise ClientError(
             where, f"does not hold {feature.dtype} values: {error}", "check its values"

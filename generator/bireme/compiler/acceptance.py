@@ -58,6 +58,8 @@ def check_passes(
     Raises:
         CompileError: a pass changed a score, or the feature plan refuses a sample.
     """
+    # First, because this refuses what would fail somewhere inside TensorFlow.
+    halves = _features_of(plan, cut, requests)
     rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
     predicted = [model.predict(values) for values in rows]
     expected = {
@@ -67,7 +69,6 @@ def check_passes(
     for name, graph in graphs.items():
         run = as_function(graph)
         checker(name, _joined([run(values) for values in rows]))
-    halves = _features_of(plan, cut, requests)
     run_rowwise, run_dense = runner(rowwise), runner(dense)
     checker.tolerance = TOLERANCE if plan.handover == "float32" else TOLERANCE_FP16
     checker("dense", _joined([run_rowwise(_boundary_feeds(cut, half)) for half in halves]))
@@ -95,7 +96,11 @@ def _features_of(plan: Plan, cut: Split, requests: Sequence[Request]) -> list[Fe
         for request in requests:
             result = preprocessor.run([to_tensors(plan.features, request)])[0]
             if isinstance(result, RequestError):
-                raise CompileError("pass split", f"refuses a sample request: {result}", "correct the samples")
+                raise CompileError(
+                    "pass split",
+                    f"refuses a sample request: {result}",
+                    "correct `samples`, or `defaults`, in the spec",
+                )
             results.append(result)
     return results
 

@@ -72,12 +72,12 @@ class Checker:
         """
         worst = 0.0
         for task, actual in outputs.items():
-            wanted = self.expected[task].reshape(-1)
-            difference = np.abs(actual.reshape(-1).astype(np.float64) - wanted) / np.maximum(
-                1.0, np.abs(wanted)
-            )
-            # NaN scores (where the original has none) must not pass as "no difference".
-            difference = np.where(np.isnan(difference) & ~np.isnan(wanted), np.inf, np.nan_to_num(difference))
+            wanted, found = self.expected[task].reshape(-1), actual.reshape(-1).astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                difference = np.abs(found - wanted) / np.maximum(1.0, np.abs(wanted))
+            # Equal infinities and NaNs are equal; a NaN on one side only must not pass as "no difference".
+            same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+            difference = np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
             if difference.size and difference.max() > self.tolerance:
                 row = int(difference.argmax())
                 raise CompileError(

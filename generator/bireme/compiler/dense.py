@@ -55,7 +55,10 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     if errors:
         raise _unsupported(errors[0])
     _name_ends(model, graph.outputs)
+    origins = [node.name for node in model.graph.node]
     canonicalise(model)
+    for node, origin in zip(model.graph.node, origins, strict=True):
+        node.doc_string = origin  # TensorFlow's name, for messages; it does not reach the served network
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -64,12 +67,19 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
 
 
 def runner(model: onnx.ModelProto) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """An ONNX Runtime session as a function from named arrays to named arrays."""
+    """An ONNX Runtime session as a function from named arrays to named arrays.
+
+    Raises:
+        CompileError: ONNX Runtime refuses the model.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    try:
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # ONNX Runtime's kinds have no common base but this
+        raise _unsupported(str(error)) from error
     names = [output.name for output in session.get_outputs()]
     wanted = {value.name for value in session.get_inputs()}
 
@@ -88,15 +98,21 @@ def canonicalise(model: onnx.ModelProto) -> None:
     graph = model.graph
     fixed = {value.name for value in (*graph.input, *graph.output)}
     names: dict[str, str] = {name: name for name in fixed}
+
+    def free(name: str) -> str:
+        while name in fixed:
+            name += "_"
+        return name
+
     for index, initializer in enumerate(graph.initializer):
-        names.setdefault(initializer.name, f"w{index}")
+        names.setdefault(initializer.name, free(f"w{index}"))
         initializer.name = names[initializer.name]
     for index, node in enumerate(graph.node):
         node.name = f"{node.op_type}_{index}"
         node.doc_string = ""
         for position, output in enumerate(node.output):
             if output:
-                names.setdefault(output, f"t{index}" + (f"_{position}" if position else ""))
+                names.setdefault(output, free(f"t{index}" + (f"_{position}" if position else "")))
     for node in graph.node:
         for field in (node.input, node.output):
             renamed = [names[name] if name else "" for name in field]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.compiler.graph import tf
-from bireme.compiler.split import Split, VocabularySource
+from bireme.compiler.split import Split
+from bireme.compiler.vocabularies import VocabularySource
 from bireme.errors import CompileError
 from bireme_runtime import vocabulary as v
 from bireme_runtime.plan import Plan, Table
@@ -31,7 +31,7 @@ def export_files(plan: Plan, cut: Split) -> dict[str, Callable[[Path], None]]:
 
 def read_words(cut: Split) -> dict[str, list[bytes]]:
     """Vocabulary file → its keys."""
-    return {name: _entries(source)[0] for name, source in cut.vocabularies.items()}
+    return {name: source.entries[0] for name, source in cut.vocabularies.items()}
 
 
 def _write_arena(tables: list[Table], variables: dict[str, Any], path: Path) -> None:
@@ -41,23 +41,8 @@ def _write_arena(tables: list[Table], variables: dict[str, Any], path: Path) -> 
             file.write(np.ascontiguousarray(rows).data)
 
 
-def _entries(source: VocabularySource) -> tuple[list[bytes], np.ndarray[Any, Any]]:
-    """Keys (as bytes) and ids, overrides applied, sorted by key: equal models give equal files."""
-    key_type = tf.string if source.kind == "vocabulary" else tf.int64
-    keys, values = tf.raw_ops.LookupTableExportV2(
-        table_handle=source.table.handle, Tkeys=key_type, Tvalues=tf.int64
-    )
-    pairs = {
-        key if isinstance(key, bytes) else b"%d" % key: int(value)
-        for key, value in zip(keys.numpy().tolist(), values.numpy().tolist(), strict=True)
-    }
-    pairs |= dict(source.overrides)
-    ordered = sorted(pairs)
-    return ordered, np.array([pairs[key] for key in ordered], dtype=np.int64)
-
-
 def _write_vocabulary(source: VocabularySource, path: Path) -> None:
-    keys, ids = _entries(source)
+    keys, ids = source.entries
     try:
         if source.kind == "vocabulary":
             v.Vocabulary.build(keys, ids).save(path)

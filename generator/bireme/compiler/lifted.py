@@ -6,7 +6,7 @@ A row-wise tensor [rows, *rest] becomes [users, candidates, *rest]; one that dep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,21 @@ import onnx
 
 from bireme_runtime.plan import Side
 
-__all__ = ["Array", "Const", "Lifted", "Segments", "Slice", "Tensor", "TwoSided", "Writer"]
+__all__ = [
+    "Array",
+    "Attributes",
+    "Const",
+    "Context",
+    "Lifted",
+    "Segments",
+    "Slice",
+    "Tensor",
+    "TwoSided",
+    "Writer",
+]
 
 Array = np.ndarray[Any, Any]
+Attributes = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,11 @@ class Segments:
         """Shape of the concat behind users and candidates."""
         return (*self.parts[0].rest[:-1], sum(part.rest[-1] for part in self.parts))
 
+    @property
+    def mixed(self) -> bool:
+        """Whether it holds columns of both sides."""
+        return len({part.side for part in self.parts}) == 2
+
 
 @dataclass(frozen=True)
 class TwoSided:
@@ -85,19 +102,21 @@ class Writer:
         user_width: columns of `user` [users, user_width].
         item_width: columns of `items` [users, candidates, item_width].
         dtype: numpy name of both inputs' dtype; computation is FP32.
+        taken: names that are not free for tensors: those of the outputs.
     """
 
-    def __init__(self, user_width: int, item_width: int, dtype: str) -> None:
+    def __init__(self, user_width: int, item_width: int, dtype: str, taken: Collection[str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.widths: dict[Side, int] = {"user": user_width, "item": item_width}
         self._dtype = dtype
+        self._taken = {"user", "items", *taken}
         self._inputs: dict[Side, Tensor] = {}
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def node(self, op: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
         """Append a node with one output; returns its tensor."""
-        output = name or f"v{len(self.nodes)}"
+        output = name or self._free(f"v{len(self.nodes)}")
         self.nodes.append(onnx.helper.make_node(op, list(inputs), [output], **attributes))
         return output
 
@@ -105,9 +124,14 @@ class Writer:
         """Name of a weight; equal ones are stored once."""
         key = (str(value.dtype), value.shape, value.tobytes())
         if key not in self._known:
-            self._known[key] = f"c{len(self.weights)}"
+            self._known[key] = self._free(f"c{len(self.weights)}")
             self.weights.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), self._known[key]))
         return self._known[key]
+
+    def _free(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        return name
 
     def axes(self, *axes: int) -> str:
         """An int64 weight."""
@@ -144,9 +168,8 @@ class Writer:
         parts = [self.write(part) for part in merge(value.parts)]
         if len(parts) == 1:
             return parts[0]
-        mixed = len({part.side for part in parts}) == 2
-        names = [self.expand(part).name if mixed else part.name for part in parts]
-        side: Side = "item" if mixed else parts[0].side
+        names = [self.expand(part).name if value.mixed else part.name for part in parts]
+        side: Side = "item" if value.mixed else parts[0].side
         return Tensor(self.node("Concat", names, axis=-1), side, value.rest)
 
     def expand(self, part: Tensor) -> Tensor:
@@ -155,8 +178,36 @@ class Writer:
             return part
         shape = self.node("Shape", ["items"], start=0, end=2)
         if part.rest:
-            shape = self.node("Concat", [shape, self.axes(*part.rest)], axis=0)
+            # 0: TensorFlow's graph does not tell how long that dimension is.
+            rest = self.axes(*part.rest) if 0 not in part.rest else self.node("Shape", [part.name], start=2)
+            shape = self.node("Concat", [shape, rest], axis=0)
         return Tensor(self.node("Expand", [part.name, shape]), "item", part.rest)
+
+
+class Context:
+    """What the handlers know about the row-wise graph.
+
+    Args:
+        writer: where lifted nodes go.
+        values: row-wise tensor → its lifted value, so far.
+        rests: row-wise tensor → its shape behind the row dimension.
+    """
+
+    def __init__(
+        self, writer: Writer, values: dict[str, Lifted], rests: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.writer = writer
+        self.values = values
+        self._rests = rests
+
+    def rest(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """Shape of a node's output behind the row dimension."""
+        return self._rests[node.output[0]]
+
+    def rank(self, node: onnx.NodeProto, index: int) -> int:
+        """Row-wise rank of a node's input."""
+        value = self.values[node.input[index]]
+        return value.value.ndim if isinstance(value, Const) else 1 + len(value.rest)
 
 
 def merge(parts: Sequence[Tensor | Slice]) -> list[Tensor | Slice]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bireme.compiler.graph import Capture, Graph, Node, read_graph_def, tensor, tf
+from bireme.compiler.graph import Capture, Graph, Node, node_of, read_graph_def, tensor, tf
 from bireme.errors import CompileError
 
 __all__ = ["SavedModel", "fill_unused", "load"]
@@ -45,14 +46,27 @@ class SavedModel:
             )
         self.path = path
         self.function = self._root.signatures[signature]
-        #: signature input → tf.TensorSpec, row-wise: dim 0 is the row (one user–candidate pair)
-        self.inputs: dict[str, Any] = dict(sorted(self.function.structured_input_signature[1].items()))
+        # The public `structured_input_signature` holds names bent into Python identifiers; these are the
+        # names that the signature has in the file, in the order of the function's flat inputs.
+        placeholders = dict(zip(self.function._arg_keywords, self.function.inputs, strict=False))
+        #: signature input → its placeholder (a symbolic tensor), row-wise: dim 0 is the row
+        self.inputs: dict[str, Any] = dict(sorted(placeholders.items()))
         self.outputs: list[str] = sorted(self.function.structured_outputs)
 
     def predict(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-        """Run the original model on rows; keys are signature inputs and outputs."""
+        """Run the original model on rows; keys are signature inputs and outputs.
+
+        Raises:
+            CompileError: the model refuses them.
+        """
         feeds = {name: tf.constant(rows[name], dtype=spec.dtype) for name, spec in self.inputs.items()}
-        return {name: value.numpy() for name, value in self.function(**feeds).items()}
+        try:
+            return {name: value.numpy() for name, value in self.function(**feeds).items()}
+        except tf.errors.OpError as error:
+            reason = " ".join(str(error.message).split())
+            raise CompileError(
+                str(self.path), f"fails on a sample request: {reason}", "correct `samples` in the spec"
+            ) from error
 
 
 def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -96,7 +110,14 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
             raise CompileError(
                 f"output '{name}' (task '{task}')",
                 f"is not in the signature; it has: {', '.join(model.outputs)}",
-                "correct `outputs` in the spec",
+                _suggest(name, model.outputs),
+            )
+        dtype = model.function.structured_outputs[name].dtype
+        if dtype != tf.float32:
+            raise CompileError(
+                f"output '{name}'",
+                f"is {dtype.name}; this version serves float32 scores",
+                "cast it in the model, or leave it out of `outputs` in the spec",
             )
     # TensorFlow's public freezing API would fold the variables into the protobuf (2 GB limit); this is the
     # inliner underneath it, which leaves them as captured handles.
@@ -104,11 +125,10 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
 
     graph_def = convert_to_constants._run_inline_graph_optimization(model.function, True, True)
     nodes = {node.name: node for node in read_graph_def(graph_def)}
-    features = {spec.name.split(":")[0]: name for name, spec in model.inputs.items()}
-    placeholders = {name: node for node, name in features.items()}
+    placeholders = {name: node_of(value.name) for name, value in model.inputs.items()}
     graph = Graph(
         nodes,
-        features={name: _placeholder(nodes, placeholders[name], name) for name in model.inputs},
+        features={name: node for name, node in placeholders.items() if node in nodes},
         outputs={task: tensor(_output_node(model.function, name)) for task, name in tasks.items()},
         captures={},
     )
@@ -117,12 +137,9 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
     return graph
 
 
-def _placeholder(nodes: dict[str, Node], node: str, feature: str) -> str:
-    if node not in nodes:
-        raise CompileError(
-            f"input '{feature}'", "has no placeholder in the inlined graph", "export the model again"
-        )
-    return node
+def _suggest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean '{near[0]}'?" if near else "correct `outputs` in the spec"
 
 
 def _output_node(function: Any, name: str) -> str:

@@ -13,22 +13,21 @@ from bireme.compiler.acceptance import check_passes
 from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.dense import to_onnx
 from bireme.compiler.export import export_files, read_words
+from bireme.compiler.features import check_task_names, read_features, symbolic_shapes
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
+from bireme.compiler.samples import choose_samples
 from bireme.compiler.split import Split, split
 from bireme.compiler.trim import trim
 from bireme.compiler.user_once import user_once
-from bireme.compiler.values import Shape
-from bireme.errors import CompileError, SpecError
-from bireme.requests import Request, read_requests, to_rows, to_tensors
+from bireme.compiler.vocabularies import check_ids
+from bireme.errors import SpecError
+from bireme.requests import Request
 from bireme.spec import BuildSpec, Contract, Target
-from bireme.synthetic import edge_counts, make_requests
-from bireme_runtime.plan import Feature, Plan, Side
+from bireme_runtime.plan import Plan, Side
 
 __all__ = ["Compiled", "compile_model"]
-
-_CHECKED_SAMPLES = 12
 
 Progress = Callable[[str], None]
 
@@ -77,16 +76,17 @@ def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _
     progress("load")
     model = SavedModel(spec.saved_model, spec.signature)
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs)}
+    check_task_names(graphs["load"].outputs)
     for name, run in (("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
         progress(name)
         graphs[name] = run(graphs[list(graphs)[-1]])
     folded = graphs["batchnorm"]
-    features = _features(model, spec, folded)
+    features = read_features(model, spec, folded.features)
 
     progress("split")
-    shapes = {feature.name: _symbolic(model, feature.name) for feature in features}
     sides: dict[str, Side] = {feature.name: feature.side for feature in features}
-    cut = split(folded, shapes, sides)
+    cut = split(folded, symbolic_shapes(model, sides), sides)
+    check_ids(cut.steps, cut.tables, cut.vocabularies)
     if not cut.item_width:
         raise SpecError("user", "leaves no item feature that reaches the DNN", "list user side inputs only")
     contract = Contract(
@@ -107,7 +107,7 @@ def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _
     dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, contract.handover)
 
     progress("check")
-    requests, example = _samples(spec, plan, cut)
+    requests, example = choose_samples(spec.samples, plan, read_words(cut))
     outputs = spec.outputs or {name: name for name in model.outputs}
     differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, requests)
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
@@ -130,58 +130,6 @@ def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _
     )
 
 
-def _features(model: SavedModel, spec: BuildSpec, graph: Graph) -> tuple[Feature, ...]:
-    """The features the outputs need, in signature order, user side first."""
-    for place, names in (("user", spec.user), ("defaults", spec.defaults), ("text", spec.text)):
-        for name in names:
-            if name not in model.inputs:
-                known = ", ".join(model.inputs)
-                raise SpecError(
-                    f"{place}: '{name}'", "is not an input of the model", f"its inputs are: {known}"
-                )
-    result = []
-    for name in graph.features:
-        shape, dtype = model.inputs[name].shape, model.inputs[name].dtype.name
-        if shape.rank is None or shape.rank > 2:
-            raise CompileError(
-                f"input '{name}'",
-                f"has shape {shape}; one row must be a single value or one sequence",
-                "export the model with inputs of shape [None], [None, 1] or [None, length]",
-            )
-        single = shape.rank == 1 or shape[1] == 1
-        feature = Feature(
-            name=name,
-            side="user" if name in spec.user else "item",
-            dtype=dtype,
-            length=None if single else (-1 if shape[1] is None else int(shape[1])),
-            default=spec.defaults.get(name),
-            text=spec.text.get(name, "utf8"),
-        )
-        _check_default(feature)
-        result.append(feature)
-    return tuple(sorted(result, key=lambda feature: feature.side != "user"))
-
-
-def _check_default(feature: Feature) -> None:
-    default = feature.default
-    if default is None:
-        return
-    if isinstance(default, list) != (feature.length is not None):
-        form = "a list" if feature.length is not None else "a single value"
-        raise SpecError(f"defaults: '{feature.name}'", f"must be {form}", "correct it in the spec")
-    try:
-        to_rows([feature], {"user": {feature.name: default}, "items": {feature.name: [default]}})
-    except Exception as error:
-        raise SpecError(f"defaults: '{feature.name}'", str(error), "correct it in the spec") from None
-
-
-def _symbolic(model: SavedModel, name: str) -> Shape:
-    shape = model.inputs[name].shape
-    if shape.rank == 1:
-        return ("R",)
-    return ("R", 1) if shape[1] == 1 else ("R", "L")
-
-
 def _plan(contract: Contract, cut: Split) -> Plan:
     return Plan(
         model=contract.model,
@@ -194,20 +142,6 @@ def _plan(contract: Contract, cut: Split) -> Plan:
         buckets=contract.buckets,
         pad=contract.target == "gpu",
     )
-
-
-def _samples(spec: BuildSpec, plan: Plan, cut: Split) -> tuple[list[Request], Request]:
-    """A few of the user's sample requests, a few made-up ones at bucket edges; and the example request."""
-    words = read_words(cut)
-    counts = [count for count in edge_counts(plan.buckets) if count <= 200][:_CHECKED_SAMPLES]
-    made = make_requests(plan, words, counts or [1])
-    given = read_requests(spec.samples) if spec.samples is not None else []
-    for number, request in enumerate(given, start=1):
-        try:
-            to_tensors(plan.features, request)
-        except Exception as error:
-            raise SpecError(f"{spec.samples}:{number}", str(error), "correct the sample request") from None
-    return [*given[:_CHECKED_SAMPLES], *made], (given or made)[0]
 
 
 def _hash_folder(folder: Path) -> str:

@@ -7,19 +7,18 @@ handler is treated like one that returns None. To allow a further op, add its ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 
-from bireme.compiler.lifted import Array, Const, Lifted, Segments, Slice, Tensor, TwoSided, Writer
+from bireme.compiler.lifted import Attributes, Const, Context, Lifted, Segments, Slice, Tensor
+from bireme.compiler.row_products import add_to_one_side, gemm, matmul
 from bireme_runtime.plan import Side
 
-__all__ = ["HANDLERS", "Context"]
+__all__ = ["HANDLERS"]
 
-Attributes = dict[str, Any]
-Handler = Callable[["Context", onnx.NodeProto, list[Lifted], Attributes], "Lifted | None"]
+Handler = Callable[[Context, onnx.NodeProto, list[Lifted], Attributes], "Lifted | None"]
 
 # fmt: off
 _ELEMENTWISE = (
@@ -38,32 +37,6 @@ _REDUCTIONS = (
 _TO_THE_END = 10**9
 
 
-class Context:
-    """What the handlers know about the row-wise graph.
-
-    Args:
-        writer: where lifted nodes go.
-        values: row-wise tensor → its lifted value, so far.
-        rests: row-wise tensor → its shape behind the row dimension.
-    """
-
-    def __init__(
-        self, writer: Writer, values: dict[str, Lifted], rests: Mapping[str, tuple[int, ...]]
-    ) -> None:
-        self.writer = writer
-        self.values = values
-        self._rests = rests
-
-    def rest(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Shape of a node's output behind the row dimension."""
-        return self._rests[node.output[0]]
-
-    def rank(self, node: onnx.NodeProto, index: int) -> int:
-        """Row-wise rank of a node's input."""
-        value = self.values[node.input[index]]
-        return value.value.ndim if isinstance(value, Const) else 1 + len(value.rest)
-
-
 def _shift(axis: int, rank: int) -> int | None:
     """A row-wise axis in the lifted tensor; None for the row axis itself."""
     axis %= rank
@@ -75,15 +48,16 @@ def _elementwise(
 ) -> Lifted | None:
     if node.op_type == "Identity":
         return inputs[0]
-    if node.op_type == "Add" and len(inputs) == 2:
-        sided = _add_to_one_side(lift, inputs)
-        if sided is not None:
-            return sided
-    tensors = [lift.writer.write(value) for value in inputs if not isinstance(value, Const)]
+    varying = [value for value in inputs if not isinstance(value, Const)]
     rest_rank = len(lift.rest(node))
     # Unequal ranks would align one tensor's rows with another's columns.
-    if not tensors or any(len(tensor.rest) != rest_rank for tensor in tensors):
+    if not varying or any(len(value.rest) != rest_rank for value in varying):
         return None
+    if node.op_type == "Add" and len(inputs) == 2:
+        sided = add_to_one_side(lift, inputs)
+        if sided is not None:
+            return sided
+    tensors = [lift.writer.write(value) for value in varying]
     names, queue = [], list(tensors)
     for value in inputs:
         if not isinstance(value, Const):
@@ -106,86 +80,12 @@ def _sigmoid(
     ONNX Runtime's Sigmoid has an absolute error of up to 6e-8 (measured), which ties candidates whose scores
     are smaller than that, however different they are.
     """
-    if lift.rest(node) not in ((), (1,)):
+    if lift.rest(node) not in ((), (1,)) or isinstance(inputs[0], Const):
         return _elementwise(lift, node, inputs, attributes)
     tensor = lift.writer.write(inputs[0])
     growth = lift.writer.node("Exp", [lift.writer.node("Neg", [tensor.name])])
     one = lift.writer.weight(np.ones((), dtype=np.float32))
     name = lift.writer.node("Reciprocal", [lift.writer.node("Add", [growth, one])])
-    return Tensor(name, tensor.side, tensor.rest)
-
-
-def _add_to_one_side(lift: Context, inputs: list[Lifted]) -> Lifted | None:
-    """`(user + item) + x`: x joins its own side; a weight joins the user's, which is computed once."""
-    total = next((value for value in inputs if isinstance(value, TwoSided)), None)
-    other = inputs[1] if total is inputs[0] else inputs[0]
-    if total is None:
-        return None
-    if isinstance(other, Const):
-        if other.value.size != 1 and other.value.shape[-1:] != total.rest[-1:]:
-            return None
-        flat = other.value.reshape(-1) if other.value.size in (1, total.rest[-1]) else None
-        if flat is None:
-            return None
-        name = lift.writer.node("Add", [total.user.name, lift.writer.weight(flat)])
-        return TwoSided(Tensor(name, "user", total.rest), total.item)
-    if not isinstance(other, Tensor) or other.rest != total.rest:
-        return None
-    side = total.user if other.side == "user" else total.item
-    added = Tensor(lift.writer.node("Add", [side.name, other.name]), other.side, total.rest)
-    return TwoSided(added, total.item) if other.side == "user" else TwoSided(total.user, added)
-
-
-def _matmul(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], _: Attributes) -> Lifted | None:
-    left, right = inputs
-    if isinstance(left, Const):
-        return None
-    if not isinstance(right, Const):
-        # Both vary: a batched product per row, fine as long as rows stay a batch dimension.
-        if lift.rank(node, 0) != lift.rank(node, 1) or lift.rank(node, 0) < 3:
-            return None
-        a, b = lift.writer.write(left), lift.writer.write(right)
-        side: Side = "item" if "item" in (a.side, b.side) else "user"
-        return Tensor(lift.writer.node("MatMul", [a.name, b.name]), side, lift.rest(node))
-    if right.value.ndim != 2:
-        return None
-    return _times(lift, left, right.value, lift.rest(node))
-
-
-def _times(lift: Context, left: Lifted, weights: Array, rest: tuple[int, ...]) -> Lifted:
-    """`left · weights`, a mixed concat split by rows of the weights."""
-    if isinstance(left, Segments) and len({part.side for part in left.parts}) == 2:
-        products: dict[Side, Tensor] = {}
-        sides: tuple[Side, Side] = ("user", "item")
-        for side in sides:
-            starts = np.cumsum([0, *(part.rest[-1] for part in left.parts)])
-            chosen = [i for i, part in enumerate(left.parts) if part.side == side]
-            rows = np.concatenate([weights[starts[i] : starts[i + 1]] for i in chosen])
-            columns = lift.writer.write(Segments(tuple(left.parts[i] for i in chosen)))
-            name = lift.writer.node("MatMul", [columns.name, lift.writer.weight(rows)])
-            products[side] = Tensor(name, side, rest)
-        return TwoSided(products["user"], products["item"])
-    tensor = lift.writer.write(left)
-    return Tensor(lift.writer.node("MatMul", [tensor.name, lift.writer.weight(weights)]), tensor.side, rest)
-
-
-def _gemm(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes) -> Lifted | None:
-    weights = inputs[1]
-    if attributes.get("transA", 0) or not isinstance(weights, Const) or isinstance(inputs[0], Const):
-        return None
-    matrix = weights.value.T if attributes.get("transB", 0) else weights.value
-    product = _times(lift, inputs[0], matrix * np.float32(attributes.get("alpha", 1.0)), lift.rest(node))
-    if len(inputs) < 3:
-        return product
-    bias = inputs[2]
-    if not isinstance(bias, Const):
-        return None
-    scaled = Const(bias.value * np.float32(attributes.get("beta", 1.0)))
-    sided = _add_to_one_side(lift, [product, scaled])
-    if sided is not None:
-        return sided
-    tensor = lift.writer.write(product)
-    name = lift.writer.node("Add", [tensor.name, lift.writer.weight(scaled.value.reshape(-1))])
     return Tensor(name, tensor.side, tensor.rest)
 
 
@@ -304,8 +204,8 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     "Sigmoid": _sigmoid,
-    "MatMul": _matmul,
-    "Gemm": _gemm,
+    "MatMul": matmul,
+    "Gemm": gemm,
     "Concat": _concat,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,

@@ -11,13 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.compiler.graph import Capture, Graph, Node, tf
-from bireme.compiler.lower import RULES, Lowering
-from bireme.compiler.values import Ids, Numbers, Rows, Shape, Value, numbers, plan_mask
+from bireme.compiler.fold import GATHERS
+from bireme.compiler.graph import Graph, Node, tf
+from bireme.compiler.lower import Lowering
+from bireme.compiler.refusal import culprit, not_a_transform, runs_on_cpu_only, unfit
+from bireme.compiler.values import Ids, Numbers, Rows, Shape, numbers, plan_mask
+from bireme.compiler.vocabularies import VocabularySource
 from bireme.errors import CompileError
 from bireme_runtime import plan as p
 
-__all__ = ["Boundary", "Split", "VocabularySource", "split"]
+__all__ = ["Boundary", "Split", "split"]
 
 
 @dataclass(frozen=True)
@@ -37,15 +40,6 @@ class Boundary:
     width: int
     shape: tuple[int, ...]
     made_of: str
-
-
-@dataclass(frozen=True)
-class VocabularySource:
-    """Where a vocabulary file's content comes from: a lookup table, and entries that take precedence."""
-
-    kind: str
-    table: Capture
-    overrides: tuple[tuple[bytes, int], ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,11 @@ def split(graph: Graph, shapes: dict[str, Shape], sides: dict[str, p.Side]) -> S
     """
     cut = _Cut(graph, Lowering(graph, shapes), sides)
     for task, ref in graph.outputs.items():
-        cut.visit(ref, None, task)
+        if graph.constant(ref) is not None:
+            raise CompileError(
+                f"output '{task}'", "is the same for every request", "leave it out of `outputs` in the spec"
+            )
+        cut.walk(ref, task)
     return cut.finish()
 
 
@@ -94,23 +92,27 @@ class _Cut:
         self.widths: dict[p.Side, int] = {"user": 0, "item": 0}
         self.seen: set[str] = set()
 
-    def visit(self, ref: str, reader: Node | None, task: str) -> None:
-        """Walk back from `ref` until the cut."""
-        if ref in self.boundaries or ref in self.seen or self.graph.constant(ref) is not None:
-            return
-        value = self.low.lower(ref)
-        block = numbers(value) or (value if isinstance(value, Rows) and _pooled(value) else None)
-        if block is not None:
-            self._add_boundary(ref, block)
-            return
-        node = self.graph.producer(ref)
-        if value is not None:
-            raise _unknown(reader, task, f"reads {_describe(value)}", value_feature(value))
-        if node.op in _CPU_ONLY or node.op in ("ReadVariableOp", "ResourceGather") or not node.inputs:
-            raise _unknown(node, task, "is not a feature transform that this version knows", "")
-        self.seen.add(ref)
-        for source in node.inputs:
-            self.visit(source, node, task)
+    def walk(self, output: str, task: str) -> None:
+        """Walk back from an output until the cut, depth first: that is the order of the columns."""
+        pending: list[tuple[str, Node | None]] = [(output, None)]
+        while pending:
+            ref, reader = pending.pop()
+            if ref in self.boundaries or ref in self.seen or self.graph.constant(ref) is not None:
+                continue
+            value = self.low.lower(ref)
+            block = numbers(value) or (value if isinstance(value, Rows) and _pooled(value) else None)
+            if block is not None:
+                self._add_boundary(ref, block)
+                continue
+            if value is not None:
+                raise unfit(value, reader, task)
+            node = self.graph.producer(ref)
+            if node.name in self.low.tables:
+                raise not_a_transform(culprit(self.low, node, node.inputs[GATHERS[node.op][1]]))
+            if runs_on_cpu_only(node):
+                raise not_a_transform(node)
+            self.seen.add(ref)
+            pending.extend((source, node) for source in reversed(node.inputs))
 
     def _add_boundary(self, ref: str, block: Rows | Numbers) -> None:
         feature = block.ids.feature if isinstance(block, Rows) else block.feature
@@ -139,9 +141,10 @@ class _Cut:
             made_of = " → ".join([feature, *(operation for operation, _ in block.chain)])
         self.blocks.append(step)
         static = tuple(int(d) for d in block.shape[1:])
-        self.boundaries[ref] = Boundary(
-            f"cut_{len(self.boundaries)}", ref, side, offset, width, static, made_of
-        )
+        placeholder = f"cut_{len(self.boundaries)}"
+        while placeholder in self.graph.nodes or placeholder in self.graph.outputs:
+            placeholder += "_"
+        self.boundaries[ref] = Boundary(placeholder, ref, side, offset, width, static, made_of)
 
     def _mask_ids(self, block: Rows) -> dict[tuple[Any, ...], str]:
         if block.mask is not None and isinstance(block.mask.source, Ids):
@@ -153,7 +156,8 @@ class _Cut:
         if ids.key in self.ids:
             return self.ids[ids.key]
         name = f"{ids.feature}.{ids.kind}"
-        if name in self.ids.values():
+        # A mask may name a feature where it could name a step, so no step has the name of a feature.
+        while name in self.ids.values() or name in self.sides:
             name = f"{name}.{len(self.ids)}"
         self.ids[ids.key] = name
         if ids.kind == "hash_bucket":
@@ -188,6 +192,12 @@ class _Cut:
                     f"embedding table '{name}'",
                     f"holds {variable.dtype.name}; this version serves float32 tables",
                     "cast it before exporting",
+                )
+            if 0 in variable.shape:
+                raise CompileError(
+                    f"embedding table '{name}'",
+                    f"is empty: shape {variable.shape}",
+                    "leave it out of the model",
                 )
             arena = f"arena_float32_w{block.width}.bin"
             first = self.arena_rows.get(arena, 0)
@@ -232,62 +242,3 @@ def _dense(graph: Graph, boundaries: list[Boundary]) -> Graph:
 
 def _pooled(rows: Rows) -> bool:
     return "L" not in rows.shape and (rows.pool is not None or "L" not in rows.ids.shape)
-
-
-def value_feature(value: Value) -> str:
-    """The feature a value is made of."""
-    for name in ("feature", "ids", "source", "mask"):
-        inner = getattr(value, name, None)
-        if isinstance(inner, str):
-            return inner
-        if inner is not None:
-            return value_feature(inner)
-    return ""
-
-
-def _describe(value: Value) -> str:
-    names = {
-        "Raw": "a raw {} feature",
-        "Ids": "integer ids",
-        "Masked": "a sequence mask",
-        "Count": "a sequence length",
-        "Rows": "an unpooled sequence of embeddings",
-        "Numbers": "a number",
-    }
-    return names[type(value).__name__].format(getattr(value, "dtype", ""))
-
-
-def _unknown(node: Node | None, task: str, what: str, feature: str) -> CompileError:
-    where = f"op {node.op} (node '{node.name}')" if node is not None else f"output '{task}'"
-    suffix = f" of feature '{feature}'" if feature else ""
-    return CompileError(
-        where,
-        f"{what}{suffix}, and this version cannot carry that over the cut exactly",
-        "feature transforms it knows: " + ", ".join(sorted(RULES)),
-    )
-
-
-#: Ops that TensorFlow runs on the CPU only, or on types that no dense network takes.
-_CPU_ONLY = {
-    "StringToHashBucket",
-    "StringToHashBucketStrong",
-    "StringJoin",
-    "StringSplitV2",
-    "StringLower",
-    "StringUpper",
-    "StringStrip",
-    "StringLength",
-    "RegexReplace",
-    "StaticRegexReplace",
-    "StringToNumber",
-    "AsString",
-    "LookupTableFind",
-    "LookupTableFindV2",
-    "LookupTableSizeV2",
-    "Substr",
-    "Unique",
-    "SparseSegmentMean",
-    "SparseSegmentSum",
-    "SparseToDense",
-    "RaggedTensorToTensor",
-}

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import onnx
 
 from bireme.compiler.dense import OPSET, canonicalise
-from bireme.compiler.lifted import Const, Lifted, Slice, Tensor, Writer
-from bireme.compiler.row_ops import HANDLERS, Context
+from bireme.compiler.lifted import Const, Context, Lifted, Slice, Tensor, Writer
+from bireme.compiler.row_ops import HANDLERS
 from bireme.compiler.split import Boundary
 from bireme.errors import CompileError
 
@@ -44,7 +44,8 @@ def user_once(
     Raises:
         CompileError: an op may mix candidates.
     """
-    lift = _Lift(rowwise, boundaries, Writer(user_width, item_width, handover))
+    tasks = [output.name for output in rowwise.graph.output]
+    lift = _Lift(rowwise, boundaries, Writer(user_width, item_width, handover, tasks))
     for node in rowwise.graph.node:
         lift.node(node)
     element = onnx.TensorProto.FLOAT16 if handover == "float16" else onnx.TensorProto.FLOAT
@@ -52,7 +53,6 @@ def user_once(
         onnx.helper.make_tensor_value_info("user", element, ["users", user_width]),
         onnx.helper.make_tensor_value_info("items", element, ["users", "candidates", item_width]),
     ]
-    tasks = [output.name for output in rowwise.graph.output]
     for task in tasks:
         lift.output(task)
     outputs = [
@@ -63,7 +63,14 @@ def user_once(
     graph = onnx.helper.make_graph(writer.nodes, "dense", inputs, outputs, writer.weights)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=8)
     canonicalise(model)
-    onnx.checker.check_model(model, full_check=True)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise CompileError(
+            "pass user_once",
+            f"made an invalid graph: {' '.join(str(error).split())}",
+            "a fault of the compiler, not of your model: please report it with the model's graph",
+        ) from error
     return model
 
 
@@ -106,12 +113,13 @@ class _Lift:
         if node.op_type == "Constant":
             self.values[node.output[0]] = Const(onnx.numpy_helper.to_array(attributes["value"]))
             return
-        handler = HANDLERS.get(node.op_type) if len(node.output) == 1 else None
-        inputs = [self.values[name] for name in node.input if name]
-        result = handler(self.context, node, inputs, attributes) if handler is not None else None
+        handler = HANDLERS.get(node.op_type) if len(node.output) == 1 and all(node.input) else None
+        result = None
+        if handler is not None:
+            result = handler(self.context, node, [self.values[name] for name in node.input], attributes)
         if result is None:
             raise CompileError(
-                f"op {node.op_type} (dense network, {node.name})",
+                f"op {node.op_type} (node '{node.doc_string or node.name}')",
                 "may mix candidates or rows, so bucket padding could change real scores",
                 "replace it by an op that treats every row on its own",
             )

@@ -32,6 +32,7 @@ __all__ = [
     "reshape",
     "same_mask",
     "strided",
+    "value_feature",
 ]
 
 Dim = str | int
@@ -146,6 +147,15 @@ def raw_feature(value: Value | None) -> str | None:
     """The feature, if the value is that feature itself (an integer may have changed its width)."""
     untouched = isinstance(value, Raw) or (isinstance(value, Ids) and value.kind == "identity")
     return value.feature if untouched and isinstance(value, (Raw, Ids)) else None
+
+
+def value_feature(value: Value) -> str:
+    """The feature that a value is made of."""
+    if isinstance(value, (Raw, Ids, Numbers)):
+        return value.feature
+    return value_feature(
+        value.ids if isinstance(value, Rows) else value.mask if isinstance(value, Count) else value.source
+    )
 
 
 def insert(value: Value, axis: int) -> Value | None:

@@ -1,0 +1,123 @@
+"""The features of a model: what its signature says, and what the spec adds (side, default, kind of text)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import numpy as np
+
+from bireme.compiler.load import SavedModel
+from bireme.compiler.values import Shape
+from bireme.errors import CompileError, SpecError
+from bireme.requests import to_rows
+from bireme.spec import BuildSpec
+from bireme_runtime.plan import Feature
+
+__all__ = ["check_task_names", "read_features", "symbolic_shapes"]
+
+_DTYPES = ("string", "int32", "int64", "float32", "float64", "bool")
+
+
+def read_features(model: SavedModel, spec: BuildSpec, needed: Iterable[str]) -> tuple[Feature, ...]:
+    """The features that the outputs need, in signature order, user side first.
+
+    Args:
+        model: the original.
+        spec: the build spec.
+        needed: signature inputs that the served outputs read.
+
+    Raises:
+        SpecError: the spec names an input that does not exist, or a default that does not fit.
+        CompileError: an input has a shape or dtype that cannot be served.
+    """
+    for field, names in (("user", spec.user), ("defaults", spec.defaults), ("text", spec.text)):
+        for name in names:
+            _check_name(field, name, list(model.inputs))
+    for name in spec.text:
+        if model.inputs[name].dtype.name != "string":
+            dtype = model.inputs[name].dtype.name
+            raise SpecError(f"text: '{name}'", f"is {dtype}, not a string", "leave it out of `text`")
+    result = []
+    for name in needed:
+        length = _length(model, name)
+        feature = Feature(
+            name=name,
+            side="user" if name in spec.user else "item",
+            dtype=model.inputs[name].dtype.name,
+            length=length,
+            default=spec.defaults.get(name),
+            text=spec.text.get(name, "utf8"),
+        )
+        if feature.dtype not in _DTYPES:
+            raise CompileError(
+                f"input '{name}'", f"is {feature.dtype}", f"export it as one of {', '.join(_DTYPES)}"
+            )
+        _check_default(feature)
+        result.append(feature)
+    return tuple(sorted(result, key=lambda feature: feature.side != "user"))
+
+
+def symbolic_shapes(model: SavedModel, names: Iterable[str]) -> dict[str, Shape]:
+    """Feature → shape of its rows, in the letters of values.py."""
+    shapes: dict[str, Shape] = {}
+    for name in names:
+        shape = model.inputs[name].shape
+        shapes[name] = ("R",) if shape.rank == 1 else ("R", 1) if shape[1] == 1 else ("R", "L")
+    return shapes
+
+
+def check_task_names(tasks: Iterable[str]) -> None:
+    """Refuse tasks whose names the dense network needs for its inputs.
+
+    Raises:
+        SpecError: naming the task.
+    """
+    for task in tasks:
+        if task in ("user", "items") or not task:
+            raise SpecError(
+                f"task '{task}'", "cannot have this name", "give it another one under `outputs` in the spec"
+            )
+
+
+def _check_name(field: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"its inputs are: {', '.join(known)}"
+        raise SpecError(f"{field}: '{name}'", "is not an input of the model", hint)
+
+
+def _length(model: SavedModel, name: str) -> int | None:
+    """None for a single value, -1 for a sequence of any length, else its length."""
+    shape = model.inputs[name].shape
+    if shape.rank not in (1, 2) or shape[0] is not None or 0 in shape:
+        raise CompileError(
+            f"input '{name}'",
+            f"has shape {shape}; one row must be a single value or one sequence",
+            "export the model with inputs of shape [None], [None, 1], [None, None] or [None, length]",
+        )
+    if shape.rank == 1 or shape[1] == 1:
+        return None
+    return -1 if shape[1] is None else int(shape[1])
+
+
+def _check_default(feature: Feature) -> None:
+    default, where = feature.default, f"defaults: '{feature.name}'"
+    if default is None:
+        return
+    if isinstance(default, list) != (feature.length is not None):
+        form = "a list" if feature.length is not None else "a single value"
+        raise SpecError(where, f"must be {form}", "correct it in the spec")
+    if feature.length is not None and feature.length not in (-1, len(default)):
+        raise SpecError(
+            where, f"must hold {feature.length} values, not {len(default)}", "correct it in the spec"
+        )
+    try:
+        rows = to_rows([feature], {"user": {feature.name: default}, "items": {feature.name: [default]}})
+    except Exception as error:
+        raise SpecError(where, str(error), "correct it in the spec") from None
+    values = rows[feature.name]
+    if values.ndim > 2:
+        raise SpecError(where, "must be a plain list, not a list of lists", "correct it in the spec")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise SpecError(where, "must be finite", "correct it in the spec")

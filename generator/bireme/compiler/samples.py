@@ -1,0 +1,69 @@
+"""Sample requests that the passes are checked on: some of the user's, and made-up ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bireme.errors import BiremeError, SpecError
+from bireme.requests import Request, read_requests, to_tensors
+from bireme.synthetic import edge_counts, make_requests
+from bireme_runtime.plan import Plan
+from bireme_runtime.requests import RequestError, measure
+
+__all__ = ["choose_samples"]
+
+#: How many of either kind: enough for every edge of a few buckets, few enough for a second's work.
+_COUNT = 12
+_LARGEST = 200
+
+
+def choose_samples(
+    path: Path | None, plan: Plan, words: Mapping[str, Sequence[bytes]]
+) -> tuple[list[Request], Request]:
+    """Requests to check on, and an example to show.
+
+    Args:
+        path: the user's sample requests, or None.
+        plan: the feature plan.
+        words: vocabulary file → its keys.
+
+    Returns:
+        A few of the user's requests and made-up ones at bucket edges, among them one that leaves out every
+        optional feature; and the first of all as an example, as text.
+
+    Raises:
+        SpecError: a sample request does not fit the model, by its number.
+    """
+    given = read_requests(path) if path is not None else []
+    for number, request in enumerate(given, start=1):
+        try:
+            measure(plan.features, to_tensors(plan.features, request), plan.buckets[-1])
+        except (BiremeError, RequestError) as error:
+            raise SpecError(f"{path}: request {number}", str(error), "correct it") from None
+    counts = [count for count in edge_counts(plan.buckets) if count <= _LARGEST][:_COUNT]
+    made = make_requests(plan, words, counts or [1])
+    sparse = _without_optional(plan, made[-1])
+    return [*given[:_COUNT], *made, sparse], _as_text((given or made)[0])
+
+
+def _without_optional(plan: Plan, request: Request) -> Request:
+    """Only what has no default, and one item feature to say how many candidates there are."""
+    optional = {feature.name for feature in plan.features if feature.default is not None}
+    items = {name: value for name, value in request["items"].items() if name not in optional}
+    return {
+        "user": {name: value for name, value in request["user"].items() if name not in optional},
+        "items": items or dict(list(request["items"].items())[:1]),
+    }
+
+
+def _as_text(request: Request) -> Request:
+    """The request in JSON's types: bytes become text, bytes that are no UTF-8 become signs for that."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        return [convert(item) for item in value] if isinstance(value, list) else value
+
+    return {part: {name: convert(value) for name, value in inner.items()} for part, inner in request.items()}
