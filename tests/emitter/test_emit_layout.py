@@ -253,7 +253,7 @@ def test_what_json_cannot_hold_is_refused_by_name(repository: Path, what: str, v
     ("element", "flag", "absent"),
     [
         (TensorProto.FLOAT, "--inputIOFormats=fp16:chw,fp16:chw", "--stronglyTyped"),
-        (TensorProto.FLOAT16, "--stronglyTyped", "--inputIOFormats"),
+        (TensorProto.FLOAT16, "add --fp16 (TensorRT 8.6 and 10)", "--inputIOFormats"),
     ],
 )
 def test_the_note_on_the_plan_covers_every_captured_shape(

@@ -23,7 +23,10 @@ def engine_note(contract: Contract, dense_onnx: bytes) -> str:
     flags = ["--onnx=model.onnx", "--saveEngine=model.plan"]
     flags += [f"--{name}={_shapes(contract, *shape)}" for name, shape in profile.items()]
     if set(inputs.values()) == {"FLOAT16"}:
-        remark = "The ONNX carries its precision itself: add --stronglyTyped for TensorRT 10, --fp16 for 8.6."
+        remark = (
+            "The inputs are FP16, the weights FP32: add --fp16 (TensorRT 8.6 and 10) for FP16 kernels. TensorRT 11\n"
+            "goes by the types in the ONNX alone and computes in FP32."
+        )
     else:
         # Linear layout ("chw") whatever the rank; one entry per tensor, in the graph's order.
         flags += [
