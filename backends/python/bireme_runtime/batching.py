@@ -26,17 +26,26 @@ def bucket_for(candidates: int, buckets: Sequence[int]) -> int:
     return buckets[bisect_left(buckets, candidates)]
 
 
-def group_by_bucket(candidates: Sequence[int], buckets: Sequence[int]) -> dict[int, list[int]]:
-    """Bucket → indices of the requests that run together in it, in arrival order.
+def group_by_bucket(
+    candidates: Sequence[int], buckets: Sequence[int]
+) -> tuple[dict[int, list[int]], dict[int, str]]:
+    """Which requests run together, and which cannot run at all.
 
     Args:
         candidates: N of each request.
         buckets: ascending candidate counts.
+
+    Returns:
+        Bucket → indices of its requests in arrival order; index of each other request → what is wrong.
     """
     groups: dict[int, list[int]] = {}
+    errors = {}
     for index, count in enumerate(candidates):
-        groups.setdefault(bucket_for(count, buckets), []).append(index)
-    return groups
+        try:
+            groups.setdefault(bucket_for(count, buckets), []).append(index)
+        except ValueError as error:
+            errors[index] = str(error)
+    return groups, errors
 
 
 def pad_together(items: Sequence[Array], bucket: int) -> Array:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,9 +93,11 @@ def int_vocabulary_step(step: IntVocabulary, state: State) -> None:
 
 
 def bucketize_step(step: Bucketize, state: State) -> None:
-    """How many edges are ≤ the value, compared in FP32 as TensorFlow does."""
+    """How many edges are ≤ the value. As in TensorFlow, integers are compared in FP32, doubles exactly."""
     edges = np.array(step.edges, dtype=np.float32)
     values = state.numbers(step.feature)
+    if values.dtype.kind != "f":
+        values = values.astype(np.float32)
     state.put_ids(step.name, step.feature, np.searchsorted(edges, values, side="right").astype(np.int64))
 
 
@@ -110,9 +112,9 @@ def embed_step(step: Embed, state: State) -> None:
     lengths = state.column(feature.name).lengths
     outside = ids.view(np.uint64) >= len(table)  # negative ids are huge as unsigned
     if outside.any():
-        bad = int(np.flatnonzero(outside)[0])
-        what = f"gives id {ids[bad]}; table '{step.table}' has rows 0 to {len(table) - 1}"
-        raise state.batch.error(feature, lengths, bad, what)
+        rows = f"table '{step.table}' has rows 0 to {len(table) - 1}"
+        bad = np.flatnonzero(outside)
+        raise state.batch.refuse(feature, lengths, bad, lambda i: f"gives id {ids[i]}; {rows}")
     block = state.outputs[step.side][:, step.offset : step.offset + step.width]
     if step.pool is None:
         # Ids are in range, so "clip" never clips; it spares numpy a buffered second check.
@@ -133,7 +135,8 @@ def _pool(step: Embed, state: State, table: Array, ids: Array, lengths: Array) -
     filled = np.flatnonzero(lengths)
     if len(filled):
         starts = np.cumsum(lengths) - lengths
-        result[filled] = np.add.reduceat(table.take(ids, axis=0, mode="clip"), starts[filled], axis=0)
+        rows = table.take(ids, axis=0, mode="clip")
+        result[filled] = np.add.reduceat(rows, starts[filled], axis=0, dtype=np.float32)
     if step.pool == "mean":
         result /= np.maximum(lengths, step.floor).astype(np.float32)[:, None]
     return result
@@ -163,19 +166,29 @@ _OPERATIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-def numeric_step(step: Numeric, state: State) -> None:
-    """A chain of scalar operations in FP32, in the order of the original graph."""
-    values = state.numbers(step.feature).astype(np.float32, copy=False)
+def apply_chain(chain: Sequence[tuple[str, float | None]], values: Array) -> Array:
+    """Scalar operations in FP32, in the order of the original graph; the result may be NaN or infinite."""
     with np.errstate(all="ignore"):
-        for name, constant in step.chain:
+        values = values.astype(np.float32, copy=False)
+        for name, constant in chain:
             operation = _OPERATIONS[name]
             values = operation(values) if constant is None else operation(values, np.float32(constant))
-        outside = ~(np.abs(values) <= state.limit)  # also true for NaN
+    return values
+
+
+def numeric_step(step: Numeric, state: State) -> None:
+    """A chain of scalar operations into one column."""
+    given = state.numbers(step.feature)
+    values = apply_chain(step.chain, given)
+    outside = ~(np.abs(values) <= state.limit)  # also true for NaN
     if outside.any():
-        bad = int(np.flatnonzero(outside)[0])
         done = ", ".join(name for name, _ in step.chain) or "conversion"
-        what = f"is {state.numbers(step.feature)[bad]}, which becomes {values[bad]} after {done}"
-        raise state.batch.error(state.features[step.feature], None, bad, what)
+        raise state.batch.refuse(
+            state.features[step.feature],
+            None,
+            np.flatnonzero(outside),
+            lambda i: f"is {given[i]}, which becomes {values[i]} after {done}",
+        )
     state.outputs[step.side][:, step.offset] = values
 
 

@@ -203,30 +203,41 @@ class Plan:
         """Read back what `to_json` wrote.
 
         Raises:
-            ValueError: another format version, or not a plan.
+            ValueError: another format version, a step of another runtime, or not a whole plan.
         """
         raw = json.loads(text)
-        if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-            raise ValueError(
-                f"feature plan format is not {FORMAT}; rebuild the repository with `bireme build`"
+        found = raw.get("format") if isinstance(raw, dict) else None
+        if found != FORMAT:
+            raise ValueError(f"this runtime reads feature plans of format {FORMAT}, not {found}")
+        try:
+            return cls(
+                model=raw["model"],
+                features=tuple(Feature(**f) for f in raw["features"]),
+                tables=tuple(Table(**t) for t in raw["tables"]),
+                steps=tuple(_step(s) for s in raw["steps"]),
+                user_width=raw["user_width"],
+                item_width=raw["item_width"],
+                handover=raw["handover"],
+                buckets=tuple(raw["buckets"]),
+                pad=raw["pad"],
             )
-        steps = tuple(_step(s) for s in raw["steps"])
-        return cls(
-            model=raw["model"],
-            features=tuple(Feature(**f) for f in raw["features"]),
-            tables=tuple(Table(**t) for t in raw["tables"]),
-            steps=steps,
-            user_width=raw["user_width"],
-            item_width=raw["item_width"],
-            handover=raw["handover"],
-            buckets=tuple(raw["buckets"]),
-            pad=raw["pad"],
-        )
+        except KeyError as error:
+            raise ValueError(f"the feature plan has no {error}") from None
+        except TypeError as error:
+            raise ValueError(f"the feature plan has a part of another form: {error}") from None
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """Load `plan.json`."""
-        return cls.from_json(path.read_text(encoding="utf-8"))
+        """Load `plan.json`.
+
+        Raises:
+            ValueError: it is missing or is not a plan of this format; names the file and the remedy.
+        """
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+            raise ValueError(f"{path}: {reason}; rebuild the repository with `bireme build`") from None
 
 
 def _step(raw: dict[str, Any]) -> Step:

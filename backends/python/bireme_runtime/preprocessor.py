@@ -12,7 +12,7 @@ import numpy as np
 from .batching import bucket_for, pad_together
 from .kernels import KERNELS, State
 from .plan import Feature, IntVocabulary, Plan, Vocabulary
-from .requests import Array, Batch, Request, RequestError, measure
+from .requests import Array, BadRequests, Batch, Request, RequestError, measure
 from .tables import open_tables
 from .vocabulary import IntVocabulary as IntVocabularyFile
 from .vocabulary import Vocabulary as VocabularyFile
@@ -58,12 +58,7 @@ class Preprocessor:
         Raises:
             ValueError: a file is missing, truncated or of another format version.
         """
-        try:
-            plan = Plan.read(folder / "plan.json")
-        except OSError as error:
-            raise ValueError(
-                f"feature plan: plan.json cannot be read ({error.strerror}); rebuild with `bireme build`"
-            ) from None
+        plan = Plan.read(folder / "plan.json")
         vocabularies: dict[str, Any] = {}
         for step in plan.steps:
             if isinstance(step, Vocabulary):
@@ -93,9 +88,10 @@ class Preprocessor:
                 for (index, _), features in zip(good, self._run([r for _, r in good]), strict=True):
                     results[index] = features
                 break
-            except RequestError as error:
-                # Rare: take the bad request out and run the others again.
-                results[good.pop(error.index)[0]] = error
+            except BadRequests as refused:
+                # Rare: take the bad requests out and run the others again.
+                for position in sorted(refused.errors, reverse=True):
+                    results[good.pop(position)[0]] = refused.errors[position]
         return [result for result in results if result is not None]
 
     def _run(self, requests: list[Request]) -> list[Features]:

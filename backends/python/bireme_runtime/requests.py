@@ -6,7 +6,7 @@ an item feature one per user and candidate. Rows of all requests are laid end to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,19 @@ Array = np.ndarray[Any, Any]
 
 
 class RequestError(ValueError):
-    """One request is malformed; the text names the feature. Its batch mates are not affected.
+    """One request is malformed; the text names the feature. Its batch mates are not affected."""
+
+
+class BadRequests(Exception):  # noqa: N818 - not one error, but some requests' errors
+    """A pass over a whole batch found malformed requests; the others would have gone through.
 
     Args:
-        message: what is wrong.
-        index: which request of the batch, where the error was found in a pass over all of them.
+        errors: index in the batch → what is wrong with that request.
     """
 
-    def __init__(self, message: str, index: int = 0) -> None:
-        super().__init__(message)
-        self.index = index
+    def __init__(self, errors: Mapping[int, RequestError]) -> None:
+        super().__init__("; ".join(map(str, errors.values())))
+        self.errors = errors
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ def measure(features: Sequence[Feature], tensors: Mapping[str, Array], max_candi
                     f"feature '{feature.name}' has {array.shape[1]} candidates,"
                     f" '{owner['item']}' has {candidates}"
                 )
+    if users == 0:
+        raise RequestError(f"feature '{owner['user']}' has 0 users; a request must have at least 1")
     if candidates == -1:
         raise RequestError("no item feature was sent, so the number of candidates is unknown")
     if not 1 <= candidates <= max_candidates:
@@ -125,6 +130,9 @@ class Batch:
     Args:
         requests: the requests, in order.
         features: the plan's features.
+
+    Raises:
+        BadRequests: text that is not valid UTF-8, or a number that is not finite.
     """
 
     def __init__(self, requests: Sequence[Request], features: Sequence[Feature]) -> None:
@@ -155,31 +163,41 @@ class Batch:
         return column
 
     def _refuse_bad_values(self, feature: Feature, column: Column) -> None:
-        if isinstance(column.values, FlatStrings):
-            bad = column.values.first_invalid_utf8() if feature.text == "utf8" else -1
-            if bad >= 0:
-                raise self.error(feature, column.lengths, bad, "is not valid UTF-8")
-        elif column.values.dtype.kind == "f" and not np.isfinite(column.values).all():
-            bad = int(np.flatnonzero(~np.isfinite(column.values))[0])
-            raise self.error(feature, column.lengths, bad, f"is {column.values[bad]}; it must be finite")
+        values = column.values
+        if isinstance(values, FlatStrings):
+            if feature.text == "utf8" and (bad := values.invalid_utf8()).size:
+                raise self.refuse(feature, column.lengths, bad, lambda _: "is not valid UTF-8")
+        elif values.dtype.kind == "f" and not np.isfinite(values).all():
+            bad = np.flatnonzero(~np.isfinite(values))
+            raise self.refuse(feature, column.lengths, bad, lambda i: f"is {values[i]}; it must be finite")
 
-    def error(self, feature: Feature, lengths: Array | None, element: int, what: str) -> RequestError:
-        """The error of the request that element `element` of a column belongs to.
+    def refuse(
+        self, feature: Feature, lengths: Array | None, elements: Array, say: Callable[[int], str]
+    ) -> BadRequests:
+        """One error for every request that has a bad value; it tells of the request's first one.
 
         Args:
             feature: the column's feature.
             lengths: elements of each row, for a sequence.
-            element: index into the column's values.
-            what: the rest of the sentence.
+            elements: int64, ascending: indices of bad values in the column.
+            say: index of a bad value → the rest of the sentence.
         """
-        row = element if lengths is None else int(np.searchsorted(np.cumsum(lengths), element, side="right"))
-        index = int(np.searchsorted(np.cumsum(self.rows[feature.side]), row, side="right"))
-        if feature.side == "user":
-            place = ""
-        else:
-            first = int(self.rows["item"][:index].sum())
-            place = f", candidate {(row - first) % self.requests[index].candidates}"
-        return RequestError(f"feature '{feature.name}'{place}: the value {what}", index)
+        rows = elements if lengths is None else np.searchsorted(np.cumsum(lengths), elements, side="right")
+        ends = np.cumsum(self.rows[feature.side])
+        owners, first = np.unique(np.searchsorted(ends, rows, side="right"), return_index=True)
+        errors = {}
+        for owner, position in zip(owners.tolist(), first.tolist(), strict=True):
+            row = int(rows[position] - ends[owner] + self.rows[feature.side][owner])
+            what = f"{self._place(feature, owner, row)}: the value {say(int(elements[position]))}"
+            errors[owner] = RequestError(f"feature '{feature.name}'{what}")
+        return BadRequests(errors)
+
+    def _place(self, feature: Feature, index: int, row: int) -> str:
+        """Where in request `index` its row `row` is."""
+        request = self.requests[index]
+        user, candidate = divmod(row, request.candidates) if feature.side == "item" else (row, None)
+        place = f", user {user}" if request.users > 1 else ""
+        return place if candidate is None else f"{place}, candidate {candidate}"
 
 
 def _default(feature: Feature, rows: int) -> Array:

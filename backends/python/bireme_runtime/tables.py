@@ -38,5 +38,6 @@ def _open_arena(path: Path, tables: Sequence[Table]) -> Array:
     found = path.stat().st_size if path.is_file() else None
     if found != wanted:
         state = "is missing" if found is None else f"has {found} bytes instead of {wanted}"
-        raise ValueError(f"embedding tables: {path.name} {state}; rebuild the repository with `bireme build`")
-    return np.memmap(path, dtype=dtype, mode="r", shape=(rows, width))
+        raise ValueError(f"{path}: {state}; rebuild the repository with `bireme build`")
+    # A plain array over the mapping: numpy's memmap class costs time at every slice and gather.
+    return np.memmap(path, dtype=dtype, mode="r", shape=(rows, width)).view(np.ndarray)

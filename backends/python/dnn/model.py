@@ -39,8 +39,15 @@ class TritonPythonModel:
         users = [pb_utils.get_input_tensor_by_name(request, "user").as_numpy() for request in requests]
         items = [pb_utils.get_input_tensor_by_name(request, "items").as_numpy() for request in requests]
         counts = [array.shape[1] for array in items]
-        responses: list[pb_utils.InferenceResponse | None] = [None] * len(requests)
-        for bucket, group in group_by_bucket(counts, self._buckets).items():
+        groups, errors = group_by_bucket(counts, self._buckets)
+        # `preprocess` lets no such request through; this is for whoever calls the model directly.
+        responses = {
+            index: pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
+            )
+            for index, message in errors.items()
+        }
+        for bucket, group in groups.items():
             feeds = {
                 "user": np.concatenate([users[i] for i in group]),
                 "items": pad_together([items[i] for i in group], bucket),
@@ -53,4 +60,4 @@ class TritonPythonModel:
                     for task, parts in zip(self._tasks, scores, strict=True)
                 ]
                 responses[index] = pb_utils.InferenceResponse(tensors)
-        return [response for response in responses if response is not None]
+        return [responses[index] for index in range(len(requests))]
