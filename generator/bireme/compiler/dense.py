@@ -54,6 +54,13 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
         logger.propagate = propagate
     if errors:
         raise _unsupported(errors[0])
+    for node in model.graph.node:
+        if any(attribute.HasField("g") for attribute in node.attribute):
+            raise CompileError(
+                f"op {node.op_type} (node '{node.name}')",
+                "is control flow in ONNX, which may mix candidates or rows",
+                "replace it by an op that treats every row on its own",
+            )
     _name_ends(model, graph.outputs)
     origins = [node.name for node in model.graph.node]
     canonicalise(model)

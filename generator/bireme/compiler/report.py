@@ -80,7 +80,8 @@ def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
     """Multiply-adds × 2 of the matrix products with weights, for one user.
 
     Args:
-        model: row-wise (dim 0 is the row) or lifted (dims users, 1 or candidates).
+        model: row-wise (dim 0 is the row) or, with inputs `user` and `items`, lifted (users, then 1 or
+            candidates).
         candidates: N.
     """
     inferred = onnx.shape_inference.infer_shapes(model)
@@ -92,13 +93,14 @@ def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
         for value in (*graph.value_info, *graph.input, *graph.output)
     }
     weights = {weight.name: list(weight.dims) for weight in graph.initializer}
+    lead = 2 if {"user", "items"} == {value.name for value in graph.input} else 1
     total = 0
     for node in graph.node:
         if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights:
             rows, columns = weights[node.input[1]][-2:]
             shape = shapes[node.input[0]]
-            once = len(shape) > 2 and shape[1] == 1
-            inner = int(np.prod([d or 1 for d in shape[1 if len(shape) == 2 else 2 : -1]], dtype=int))
+            once = lead == 2 and shape[1] == 1
+            inner = int(np.prod([d or 1 for d in shape[lead:-1]], dtype=int))
             total += 2 * rows * columns * inner * (1 if once else candidates)
     return total
 
