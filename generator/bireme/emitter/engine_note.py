@@ -24,8 +24,8 @@ def engine_note(contract: Contract, dense_onnx: bytes) -> str:
     flags += [f"--{name}={_shapes(contract, *shape)}" for name, shape in profile.items()]
     if set(inputs.values()) == {"FLOAT16"}:
         remark = (
-            "The inputs are FP16, the weights FP32: add --fp16 (TensorRT 8.6 and 10) for FP16 kernels. TensorRT 11\n"
-            "goes by the types in the ONNX alone and computes in FP32."
+            "The inputs are FP16, the weights FP32: add --fp16 (TensorRT 8.6 and 10) for FP16 kernels.\n"
+            "TensorRT 11 goes by the types in the ONNX alone and computes in FP32."
         )
     else:
         # Linear layout ("chw") whatever the rank; one entry per tensor, in the graph's order.
