@@ -11,7 +11,7 @@ SPEC := examples/obd/bireme.yaml
 SAVED_MODEL := build/obd/saved_model/saved_model.pb
 # Passed to `bireme serve`, for example SERVE_FLAGS="--http 9000 --grpc 9001 --metrics 9002".
 SERVE_FLAGS ?=
-CODE := generator backends examples perf tests
+CODE := generator backends examples perf scripts tests
 
 .PHONY: help
 help: ## list the targets
