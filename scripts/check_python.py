@@ -1,7 +1,7 @@
-"""Can this Python carry the project? Prints nothing and exits 0 if so, else says what is missing and the remedy.
+"""Can this Python carry the project? Prints nothing and exits 0 if so, else says what is missing.
 
-Run by the Makefile before there is a virtual environment: standard library only, and no syntax newer than 3.6,
-so that an old Python says so itself.
+Run by the Makefile before there is a virtual environment: standard library only, and no syntax newer than
+3.6, so that an old Python says so itself.
 """
 
 import ctypes.util
