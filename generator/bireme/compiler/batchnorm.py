@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.compiler.graph import Graph, Node
+from bireme.compiler.graph import Graph, Node, tf
 from bireme.compiler.shapes import static_shapes
 
 __all__ = ["fold_batchnorm"]
@@ -137,8 +137,8 @@ def _add_dense(graph: Graph, old: Node, source: str, weights: Array, bias: Array
     base = f"{old.name}/folded"
     kernel = Node(f"{base}/kernel", "Const", value=weights.astype(np.float32))
     shift = Node(f"{base}/bias", "Const", value=bias.astype(np.float32))
-    plain = {key: old.attr[key] for key in old.attr if not key.startswith("transpose")}
-    matmul = Node(f"{base}/MatMul", "MatMul", [source, kernel.output], plain)
+    upright = {key: tf.compat.v1.AttrValue(b=False) for key in ("transpose_a", "transpose_b")}
+    matmul = Node(f"{base}/MatMul", "MatMul", [source, kernel.output], {"T": old.attr["T"], **upright})
     total = Node(f"{base}/BiasAdd", "AddV2", [matmul.output, shift.output], {"T": old.attr["T"]})
     for node in (kernel, shift, matmul, total):
         graph.nodes[node.name] = node

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from bireme.errors import CompileError
-
 # Before TensorFlow is imported: no start-up chatter, and no oneDNN, whose sums depend on the machine.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -168,26 +166,8 @@ class Graph:
 
 
 def read_graph_def(graph_def: Any) -> Iterator[Node]:
-    """Nodes of a GraphDef without control edges, constants decoded.
-
-    Raises:
-        CompileError: a node needs control flow that was not inlined.
-    """
+    """Nodes of a GraphDef without control edges, constants decoded."""
     for node_def in graph_def.node:
-        if node_def.op in {
-            "While",
-            "StatelessWhile",
-            "If",
-            "StatelessIf",
-            "PartitionedCall",
-            "Switch",
-            "Merge",
-        }:
-            raise CompileError(
-                node_def.name,
-                f"op {node_def.op} is control flow, which this version cannot compile",
-                "unroll it in the model, or leave it out of the served outputs",
-            )
         inputs = [tensor(name) for name in node_def.input if not name.startswith("^")]
         value = tf.make_ndarray(node_def.attr["value"].tensor) if node_def.op == "Const" else None
         yield Node(node_def.name, node_def.op, inputs, node_def.attr, value)

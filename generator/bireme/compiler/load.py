@@ -14,6 +14,13 @@ from bireme.errors import CompileError
 
 __all__ = ["SavedModel", "fill_unused", "load"]
 
+# fmt: off
+_CONTROL_FLOW = {
+    "Case", "Enter", "Exit", "If", "LoopCond", "Merge", "NextIteration", "PartitionedCall",
+    "StatefulPartitionedCall", "StatelessCase", "StatelessIf", "StatelessWhile", "Switch", "While",
+}
+# fmt: on
+
 
 class SavedModel:
     """A loaded SavedModel signature: the reference that every pass is checked against.
@@ -133,8 +140,30 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
         captures={},
     )
     _bind_captures(graph, model.function)
+    graph = _without_control_flow(graph)
     graph.sort()
     return graph
+
+
+def _without_control_flow(graph: Graph) -> Graph:
+    """Drop branches and loops, which only unserved outputs and assertions may have.
+
+    Raises:
+        CompileError: a served output needs one.
+    """
+    flow = {name for name, node in graph.nodes.items() if node.op in _CONTROL_FLOW}
+    for name in sorted(flow & graph.ancestors(graph.outputs.values())):
+        raise CompileError(
+            f"op {graph.nodes[name].op} (node '{name}')",
+            "is control flow, which this version cannot compile",
+            "unroll it in the model, or leave it out of the served outputs",
+        )
+    behind, grown = flow, bool(flow)
+    while grown:
+        more = {n.name for n in graph.nodes.values() if any(node_of(ref) in behind for ref in n.inputs)}
+        grown = not more <= behind
+        behind = behind | more
+    return graph.keep(set(graph.nodes) - behind)
 
 
 def _suggest(name: str, known: list[str]) -> str:

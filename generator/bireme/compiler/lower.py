@@ -69,6 +69,9 @@ class Lowering:
         self._feature_of = {node: feature for feature, node in graph.features.items()}
         self._shapes = shapes
         self._memo: dict[str, Value | None] = {}
+        # Inputs before their readers: no chain of ops is then too long for Python's stack.
+        for node in graph.nodes.values():
+            self.lower(node.output)
 
     def lower(self, ref: str) -> Value | None:
         """The CPU-side meaning of a tensor, or None if it belongs to the dense side."""
