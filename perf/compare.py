@@ -1,0 +1,204 @@
+"""The served ensemble against what a user would otherwise do: the whole SavedModel in one Python model.
+
+    python perf/compare.py --spec examples/obd/bireme.yaml --out perf/results/compare.json
+
+Builds the ensemble, puts the baseline beside it into the same repository, starts one tritonserver on both,
+checks that they give the same scores, and then drives them in turn, round by round: only the one that is
+driven uses the processor. Prints ratios, writes JSON and a picture of the same name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from agreement import require_equal
+from baseline.repository import Setting, whole_name, write_whole
+from bireme.errors import BiremeError
+from bireme.requests import read_requests
+from bireme.server.process import TritonServer
+from bireme.spec import BuildSpec, read_spec
+from bireme.verify.verify import read_vocabularies
+from bireme_runtime.plan import Plan
+from comparison import Case, as_data, order
+from driver import LoadProcess, Window
+from files import write_figure, write_json
+from machine import describe
+from plot import draw
+from processes import roles
+from tables import context_table, ratio_table
+from traffic import make_traffic
+from wire import encode
+
+TOLERANCE = 1e-5
+_REQUESTS = 64  # different ones for each N
+_WIDTH = 130  # columns that the tables need, also where there is no terminal
+_console = Console(stderr=True)
+
+
+def compare(
+    spec: BuildSpec,
+    repository: Path,
+    settings: Sequence[Setting],
+    candidates: Sequence[int],
+    clients: Sequence[int],
+    rounds: int,
+    seconds: float,
+) -> tuple[list[Case], float]:
+    """Serve both, check their scores, drive them in turn.
+
+    Args:
+        spec: the ensemble's build spec.
+        repository: holds the emitted ensemble; the baseline is added.
+        settings: variants of the baseline.
+        candidates: every N to measure.
+        clients: every number of clients to measure.
+        rounds: how often each model is driven in each case.
+        seconds: how long each time.
+
+    Returns:
+        One case for every N and number of clients, and the largest difference of two scores.
+
+    Raises:
+        VerifyError: the scores differ.
+        BiremeError: whatever else is missing.
+    """
+    variants = [
+        write_whole(spec, spec.saved_model, repository, setting, f"{whole_name(spec.model)}_{setting}")
+        for setting in settings
+    ]
+    models = [spec.model, *variants]
+    with TritonServer(repository) as server:
+        assert server.pid is not None
+        with LoadProcess(server.grpc_url, roles(server.pid)) as load:
+            difference = _prepare(load, spec, repository, models, candidates)
+            windows: dict[tuple[int, int, str], list[Window]] = {}
+            for round_ in range(rounds):
+                for n in candidates:
+                    for count in clients:
+                        _console.print(
+                            f"round {round_ + 1} of {rounds}: N = {n}, {count} clients", style="dim"
+                        )
+                        for model in order(models, round_):
+                            window = load.drive((model, n), count, seconds)
+                            windows.setdefault((n, count, model), []).append(window)
+            server.check()
+    cases = [
+        Case(n, count, spec.model, {model: windows[n, count, model] for model in models})
+        for n in candidates
+        for count in clients
+    ]
+    return cases, difference
+
+
+def _prepare(
+    load: LoadProcess, spec: BuildSpec, repository: Path, models: Sequence[str], candidates: Sequence[int]
+) -> float:
+    """Hand over the requests, and refuse to go on unless all models give the same scores."""
+    folder = repository / f"{spec.model}_preprocess" / "1"
+    plan = Plan.read(folder / "plan.json")
+    words = read_vocabularies(plan, folder)
+    recorded = read_requests(spec.samples) if spec.samples is not None else []
+    difference = 0.0
+    for n in candidates:
+        requests = make_traffic(plan, words, recorded, n, _REQUESTS)
+        for model in models:
+            load.prepare((model, n), [encode(model, plan.features, request) for request in requests])
+        expected = load.ask((spec.model, n))
+        for model in models[1:]:
+            found = load.ask((model, n))
+            difference = max(difference, require_equal(spec.model, expected, model, found, TOLERANCE))
+    return difference
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    options = _parser().parse_args(arguments)
+    try:
+        _run(options)
+    except BiremeError as error:
+        _console.print(f"[bold red]compare:[/] {escape(error.where)}: {escape(error.message)}")
+        if error.hint:
+            _console.print(f"  → {escape(error.hint)}")
+        return error.exit_code
+    return 0
+
+
+def _run(options: Any) -> None:
+    from bireme.build import build  # TensorFlow; the load generator's process does without
+
+    spec = read_spec(options.spec)
+    machine = describe()
+    with tempfile.TemporaryDirectory(prefix="bireme-compare-") as folder:
+        repository = Path(folder) / "repository"
+        with _console.status("building the ensemble"):
+            build(options.spec, repository)
+        cases, difference = compare(
+            spec,
+            repository,
+            options.baseline,
+            options.candidates,
+            options.clients,
+            options.rounds,
+            options.seconds,
+        )
+    machine["load_after"] = describe()["load"]
+    out = Console(width=max(_WIDTH, _console.width))
+    out.print(ratio_table(cases), context_table(cases))
+    out.print(f"largest difference of two scores: {difference:.1e} (tolerance {TOLERANCE:g})")
+    settings = {"rounds": options.rounds, "seconds": options.seconds, "requests": _REQUESTS}
+    result = {
+        "machine": machine,
+        "settings": settings,
+        "largest_difference": difference,
+        "cases": [as_data(case) for case in cases],
+    }
+    write_json(options.out, result)
+    picture = options.out.with_suffix(".png")
+    write_figure(picture, draw(cases, machine, options.rounds, options.seconds))
+    out.print(f"written: {options.out}, {picture}")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(f"{value} is not positive")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--spec", type=Path, default=Path("examples/obd/bireme.yaml"), help="build spec (YAML)"
+    )
+    parser.add_argument(
+        "--candidates", type=_positive, nargs="+", default=[80, 500], help="every N to measure"
+    )
+    parser.add_argument(
+        "--clients", type=_positive, nargs="+", default=[1, 4], help="parallel clients to measure"
+    )
+    parser.add_argument("--rounds", type=_positive, default=5, help="how often both are driven in each case")
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long each time")
+    parser.add_argument(
+        "--baseline",
+        type=Setting.parse,
+        nargs="+",
+        default=[Setting.parse(text) for text in ("1x1", "2x1")],
+        help="variants of the baseline, INSTANCESxTHREADS, with dynamic batching if 'm' follows;"
+        " each case is compared with the one that is fastest there",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("perf/results/compare.json"), help="JSON; a PNG goes beside it"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Rounds of both sides → what a comparison says: ratios with their spread, and the numbers behind them.
+
+Every ratio is turned so that above 1 the ensemble is better.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from driver import Window
+from ratios import Spread, paired, spread
+
+__all__ = ["METRICS", "Case", "as_data", "cpu_per_request", "fastest", "order"]
+
+#: name → (what a window says, whether more is better)
+METRICS: dict[str, tuple[Callable[[Window], float], bool]] = {
+    "throughput": (lambda window: window.requests / window.seconds, True),
+    "p50": (lambda window: window.p50, False),
+    "p99": (lambda window: window.p99, False),
+    "cpu": (lambda window: sum(cpu_per_request(window).values()), False),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One number of candidates and clients.
+
+    Args:
+        candidates: N.
+        clients: how many sent at the same time.
+        ensemble: name of the ensemble.
+        rounds: model → one window a round; the ensemble and every variant of the baseline.
+    """
+
+    candidates: int
+    clients: int
+    ensemble: str
+    rounds: Mapping[str, Sequence[Window]]
+
+    @property
+    def baseline(self) -> str:
+        """The variant that answered most requests a second: the ensemble has to beat the best."""
+        return fastest({name: w for name, w in self.rounds.items() if name != self.ensemble})
+
+    def ratio(self, metric: str, baseline: str = "") -> Spread:
+        """Spread of the rounds' ratios; above 1 the ensemble is better.
+
+        Args:
+            metric: a key of `METRICS`.
+            baseline: a variant; empty: the fastest.
+        """
+        value, more_is_better = METRICS[metric]
+        ours = [value(window) for window in self.rounds[self.ensemble]]
+        theirs = [value(window) for window in self.rounds[baseline or self.baseline]]
+        return spread(paired(ours, theirs) if more_is_better else paired(theirs, ours))
+
+    def middle(self, model: str, value: Callable[[Window], float]) -> float:
+        """Median over the rounds of a model."""
+        return median(value(window) for window in self.rounds[model])
+
+
+def fastest(rounds: Mapping[str, Sequence[Window]]) -> str:
+    """The model with the highest median throughput."""
+    throughput = METRICS["throughput"][0]
+    return max(rounds, key=lambda name: median(throughput(window) for window in rounds[name]))
+
+
+def cpu_per_request(window: Window) -> dict[str, float]:
+    """Role → CPU milliseconds a request; processes that did nothing are left out."""
+    return {
+        role: 1e3 * seconds / window.requests for role, seconds in sorted(window.cpu.items()) if seconds > 0
+    }
+
+
+def order(models: Sequence[str], round_: int) -> list[str]:
+    """Who is driven after whom: forwards and backwards in turn, so that a steady drift cancels out."""
+    return list(models) if round_ % 2 == 0 else list(reversed(models))
+
+
+def as_data(case: Case) -> dict[str, Any]:
+    """A case as JSON values."""
+    return {
+        "candidates": case.candidates,
+        "clients": case.clients,
+        "baseline": case.baseline,
+        "ratios": {metric: dataclasses.asdict(case.ratio(metric)) for metric in METRICS},
+        "rounds": {
+            model: [dataclasses.asdict(window) for window in windows]
+            for model, windows in case.rounds.items()
+        },
+    }

@@ -1,0 +1,1 @@
+"""Measurements of one part at a time, without a server."""
