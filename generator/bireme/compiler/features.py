@@ -9,7 +9,7 @@ import numpy as np
 
 from bireme.compiler.load import SavedModel
 from bireme.compiler.values import Shape
-from bireme.errors import CompileError, SpecError
+from bireme.errors import ClientError, CompileError, SpecError
 from bireme.requests import to_rows
 from bireme.spec import BuildSpec
 from bireme_runtime.plan import Feature
@@ -114,8 +114,8 @@ def _check_default(feature: Feature) -> None:
         )
     try:
         rows = to_rows([feature], {"user": {feature.name: default}, "items": {feature.name: [default]}})
-    except Exception as error:
-        raise SpecError(where, str(error), "correct it in the spec") from None
+    except ClientError as error:
+        raise SpecError(where, error.message, "correct it in the spec") from None
     values = rows[feature.name]
     if values.ndim > 2:
         raise SpecError(where, "must be a plain list, not a list of lists", "correct it in the spec")

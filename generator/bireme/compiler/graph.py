@@ -160,7 +160,8 @@ class Graph:
                 node_def.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(node.value))
                 node_def.attr["dtype"].type = node_def.attr["value"].tensor.dtype
             else:
-                for key in node.attr or {}:
+                # Attributes with an underscore are hints, some about nodes that are gone.
+                for key in [key for key in node.attr or {} if not key.startswith("_")]:
                     node_def.attr[key].CopyFrom(node.attr[key])
         return graph_def
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bireme.errors import BiremeError, SpecError
+from bireme.errors import ClientError, SpecError
 from bireme.requests import Request, read_requests, to_tensors
 from bireme.synthetic import edge_counts, make_requests
 from bireme_runtime.plan import Plan
@@ -40,7 +40,10 @@ def choose_samples(
     for number, request in enumerate(given, start=1):
         try:
             measure(plan.features, to_tensors(plan.features, request), plan.buckets[-1])
-        except (BiremeError, RequestError) as error:
+        except ClientError as error:
+            where = f"{path}: request {number}"
+            raise SpecError(where, f"{error.where} {error.message}", error.hint) from None
+        except RequestError as error:
             raise SpecError(f"{path}: request {number}", str(error), "correct it") from None
     counts = [count for count in edge_counts(plan.buckets) if count <= _LARGEST][:_COUNT]
     made = make_requests(plan, words, counts or [1])
