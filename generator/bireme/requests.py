@@ -144,9 +144,9 @@ def _strings(where: str, value: Any) -> Array:
         flat = [item.encode() if isinstance(item, str) else item for item in array.reshape(-1)]
     except (ValueError, UnicodeEncodeError) as error:
         raise ClientError(where, f"does not hold strings: {error}", "give str or bytes") from None
-    wrong = next((item for item in flat if not isinstance(item, bytes)), None)
-    if wrong is not None:
-        kind = "lists of unequal length" if isinstance(wrong, (list, tuple)) else type(wrong).__name__
+    wrong = [item for item in flat if not isinstance(item, bytes)]
+    if wrong:
+        kind = "lists of unequal length" if isinstance(wrong[0], (list, tuple)) else type(wrong[0]).__name__
         raise ClientError(
             where, f"holds {kind} where strings are expected", "give str or bytes; pad sequences"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator
 
 from bireme.errors import SpecError
 from bireme_runtime.plan import Feature
@@ -43,9 +43,9 @@ class BuildSpec(BaseModel):
     """Values for inputs that a request may leave out (a list for a sequence)."""
     text: dict[str, Literal["utf8", "bytes"]] = {}
     """String inputs that may hold arbitrary bytes ("bytes"); the others must be valid UTF-8."""
-    buckets: tuple[int, ...] = (64, 128, 256, 512)
+    buckets: tuple[StrictInt, ...] = (64, 128, 256, 512)
     """Candidate counts that the DNN is prepared for. A request is padded to the next one."""
-    max_users: int = Field(default=16, ge=1, le=1024)
+    max_users: StrictInt = Field(default=16, ge=1, le=1024)
     """Users that one DNN execution may hold (Triton's max_batch_size)."""
     samples: Path | None = None
     """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass."""

@@ -144,9 +144,12 @@ def _integers(
     limit = min(sizes, default=None)
     if limit is not None:
         special = [value for value in special if 0 <= value < limit]
+    strict = [{int(key) for key in words[step.file]} for step in lookups if step.default < 0]
+    if strict:
+        special = sorted(set.intersection(*strict, set(special)))
     drawn = rng.integers(0, 50 if limit is None else limit, count)
     if special:
-        share = 1.0 if any(step.default < 0 for step in lookups) else 0.8
+        share = 1.0 if strict else 0.8
         drawn = np.where(rng.random(count) < share, rng.choice(special, count), drawn)
     return drawn
 

@@ -1,0 +1,160 @@
+"""Reading a build spec: what is right, and what every wrong field says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bireme.errors import SpecError
+from bireme.spec import BuildSpec, Contract, read_spec
+from bireme_runtime.plan import Feature
+
+GOOD: dict[str, Any] = {"model": "shop", "saved_model": "models/shop", "user": ["age", "city"]}
+
+
+def write(folder: Path, content: Any) -> Path:
+    path = folder / "bireme.yaml"
+    text = content if isinstance(content, str) else yaml.safe_dump(content, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(path: Path) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        read_spec(path)
+    assert caught.value.hint
+    assert str(path) in caught.value.where
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    spec = read_spec(write(tmp_path, {**GOOD, "samples": "../requests.jsonl"}))
+    assert spec.saved_model == tmp_path / "models/shop"
+    assert spec.samples == tmp_path / "../requests.jsonl"
+    absolute = read_spec(write(tmp_path, {**GOOD, "saved_model": "/elsewhere/shop"}))
+    assert absolute.saved_model == Path("/elsewhere/shop")
+    assert absolute.samples is None
+
+
+def test_what_may_be_left_out_has_a_value(tmp_path):
+    spec = read_spec(write(tmp_path, GOOD))
+    assert spec.user == ("age", "city")
+    assert (spec.signature, spec.outputs, spec.defaults, spec.text) == ("serving_default", {}, {}, {})
+    assert list(spec.buckets) == sorted(spec.buckets)
+    assert 1 <= spec.max_users <= 1024
+
+
+def test_the_example_of_the_repository_can_be_read():
+    spec = read_spec(Path(__file__).parent.parent / "examples/obd/bireme.yaml")
+    assert spec.model == "obd"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("model", "9shop", "match pattern"),
+        ("model", "my shop", "match pattern"),
+        ("model", "shop\n", "match pattern"),
+        ("model", "", "match pattern"),
+        ("model", "a" * 101, "at most 100"),
+        ("model", 7, "valid string"),
+        ("model", None, "valid string"),
+        ("saved_model", 5, "path"),
+        ("saved_model", None, "path"),
+        ("user", [], "at least 1"),
+        ("user", "age", "valid tuple"),
+        ("user", None, "valid tuple"),
+        ("user", {"age": 1}, "valid tuple"),
+        ("signature", ["a"], "valid string"),
+        ("outputs", ["score"], "valid dictionary"),
+        ("defaults", [], "valid dictionary"),
+        ("text", ["age"], "valid dictionary"),
+        ("buckets", [], "strictly ascending"),
+        ("buckets", [0, 64], "strictly ascending"),
+        ("buckets", [64, 64], "strictly ascending"),
+        ("buckets", [128, 64], "strictly ascending"),
+        ("buckets", 64, "valid tuple"),
+        ("max_users", 0, "greater than or equal to 1"),
+        ("max_users", 1025, "less than or equal to 1024"),
+        ("max_users", 2.5, "valid integer"),
+        ("max_users", True, "valid integer"),
+        ("samples", 5, "path"),
+    ],
+)
+def test_wrong_value_names_the_field(tmp_path, field, value, said):
+    error = refusal(write(tmp_path, {**GOOD, field: value}))
+    assert error.where.endswith(f": {field}")
+    assert said in error.message
+    assert "saved_model, user" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "said"),
+    [
+        ({**GOOD, "user": ["age", False]}, "user.1", "valid string"),  # YAML's `no`
+        ({**GOOD, "buckets": [64, "128"]}, "buckets.1", "valid integer"),
+        ({**GOOD, "buckets": [64, 99.5]}, "buckets.1", "valid integer"),
+        ({**GOOD, "buckets": [True, 64]}, "buckets.0", "valid integer"),
+        ({**GOOD, "text": {"age": "latin1"}}, "text.age", "'utf8' or 'bytes'"),
+        ({**GOOD, "outputs": {"click": 5}}, "outputs.click", "valid string"),
+        ({**GOOD, "saved_modell": "x"}, "saved_modell", "not permitted"),
+        ({"model": "shop", "user": ["age"]}, "saved_model", "required"),
+        ({"saved_model": "x", "user": ["age"]}, "model", "required"),
+        ({"model": "shop", "saved_model": "x"}, "user", "required"),
+    ],
+)
+def test_wrong_part_of_a_field_and_missing_fields_are_named(tmp_path, content, place, said):
+    error = refusal(write(tmp_path, content))
+    assert error.where.endswith(f": {place}")
+    assert said in error.message
+
+
+@pytest.mark.parametrize("content", ["", "just text", "[1, 2]", "5", "null"])
+def test_something_else_than_a_mapping(tmp_path, content):
+    assert "mapping" in refusal(write(tmp_path, content)).message
+
+
+@pytest.mark.parametrize(
+    "content", ["model: [", "a: b: c", "\tmodel: x", "model: &a *b", "!!python/name:os.x"]
+)
+def test_text_that_is_no_yaml(tmp_path, content):
+    assert "not valid YAML" in refusal(write(tmp_path, content)).message
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    path = tmp_path / "bireme.yaml"
+    path.write_bytes(b"\xff\xfe\x00m")
+    assert "not valid YAML" in refusal(path).message
+
+
+def test_a_file_that_is_not_there_or_is_a_folder(tmp_path):
+    assert "No such file" in refusal(tmp_path / "nothing.yaml").message
+    assert "cannot be read" in refusal(tmp_path).message
+
+
+def test_a_spec_cannot_be_changed():
+    spec = BuildSpec.model_validate(GOOD)
+    with pytest.raises(ValueError, match="frozen"):
+        spec.model = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("target", "dtype"), [("cpu", "float32"), ("gpu", "float16")])
+def test_names_and_dtypes_that_follow_from_a_contract(target, dtype):
+    contract = Contract(
+        model="shop",
+        features=(Feature("age", "user", "float32"),),
+        tasks=("click",),
+        user_width=1,
+        item_width=2,
+        buckets=(8, 32),
+        max_users=4,
+        target=target,
+    )
+    assert (contract.preprocess, contract.dnn) == ("shop_preprocess", "shop_dnn")
+    assert contract.postprocess == "shop_postprocess"
+    assert contract.max_candidates == 32
+    assert contract.handover == dtype
