@@ -1,4 +1,6 @@
-"""`bireme build` and `bireme inspect` as users run them: the same bytes every time, or an error and no change."""
+"""`bireme build` and `bireme inspect` as users run them: equal bytes every time,
+or an error and no change.
+"""
 
 from __future__ import annotations
 

@@ -329,6 +329,31 @@ def plain_tensorflow() -> Made:
 
 
 @zoo
+def item_sequences() -> Made:
+    """Sequences of any length per candidate, beside one per user; rows at constant ids; one table for all."""
+    parts = {
+        "words": table(["a", "b", "c"], [1, 2, 3], 0),
+        "rows": variable(4, 3, seed=1),
+        "positions": variable(5, 3, seed=2),
+    }
+
+    def call(m: Any, tags: Any, clicks: Any, codes: Any) -> Any:
+        def pooled(words: Any) -> Any:
+            ids = m.words.lookup(words)
+            mask = tf.cast(ids != 0, tf.float32)[..., tf.newaxis]
+            return tf.reduce_sum(tf.gather(m.rows, ids) * mask, 1) / tf.maximum(1.0, tf.reduce_sum(mask, 1))
+
+        first = tf.nn.embedding_lookup(m.rows, [0, 3])
+        place = tf.reduce_sum(tf.nn.embedding_lookup(m.positions, tf.range(2)) * first, 0)
+        item = pooled(tags) + place + tf.reduce_sum(tf.gather(m.rows, codes), axis=-2)
+        return {"score": tf.reduce_sum(pooled(clicks) * item, -1)}
+
+    shape = [None, None]
+    inputs = {"tags": (tf.string, shape), "clicks": (tf.string, shape), "codes": (tf.int32, shape)}
+    return made(parts, call, ("clicks",), **inputs)
+
+
+@zoo
 def every_word_known() -> Made:
     """`num_oov_indices=0`: the original refuses unknown words."""
     inputs = Inputs()

@@ -167,6 +167,53 @@ FEATURE_SIDE: dict[str, tuple[Callable[[], Made], str, str]] = {
         "Mul",
         "foreign",
     ),
+    "a table that is computed": (
+        lambda: small(
+            lambda m, age, price, code: (
+                age
+                + price
+                + tf.reduce_sum(tf.gather(tf.nn.l2_normalize(m.rows, -1), code, name="computed"), -1)
+            ),
+            {"rows": variable(9, 3)},
+            code=(I64, [None]),
+        ),
+        "GatherV2",
+        "computed",
+    ),
+    "columns of a table": (
+        lambda: small(
+            lambda m, age, price, code: (
+                age + price + tf.reduce_sum(tf.gather(m.rows, code, axis=1, name="sideways"), 0)
+            ),
+            {"rows": variable(9, 3)},
+            code=(I64, [None]),
+        ),
+        "GatherV2",
+        "sideways",
+    ),
+    "one-hot ids": (
+        lambda: small(
+            lambda m, age, price, code: age + price + tf.one_hot(code, 4, name="hot")[:, 1],
+            code=(I64, [None]),
+        ),
+        "OneHot",
+        "hot",
+    ),
+    "a vector of numbers": (
+        lambda: small(
+            lambda m, age, price, vector: age + price + tf.reduce_sum(vector, 1, name="added"),
+            vector=(F, [None, 4]),
+        ),
+        "Sum",
+        "added",
+    ),
+    "half precision": (
+        lambda: small(
+            lambda m, age, price: tf.cast(tf.cast(age, tf.float16, name="halved") * 2, F) + price,
+        ),
+        "Cast",
+        "halved",
+    ),
     "a table that is a weight, too": (
         lambda: small(
             lambda m, age, price, code: (

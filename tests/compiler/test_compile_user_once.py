@@ -277,6 +277,29 @@ def test_user_side_score_is_the_same_for_all_candidates():
     np.testing.assert_array_equal(found["price_too"], halves["items"][..., 6])
 
 
+@pytest.mark.parametrize("op", ["Round", "Sin", "Softsign", "Erf", "Abs", "Exp", "Elu", "Softplus"])
+def test_ops_on_single_numbers(op):
+    net = Network()
+    both = net.add(
+        "Mul", ["u", net.add("Slice", ["i", *(net.weight(np.array([k])) for k in (0, 3, 1))], (3,))], (3,)
+    )
+    model = net.model(
+        score=net.add("ReduceSum", [net.add(op, [both], (3,)), net.weight(np.array([1]))], (1,))
+    )
+    halves = random_halves(2, 3)
+    wanted = rowwise_scores(runner(model), halves)["score"]
+    np.testing.assert_allclose(runner(lift(model))(halves)["score"], wanted, atol=1e-5)
+
+
+def test_tiled_columns():
+    net = Network()
+    tiled = net.add("Tile", ["u", net.weight(np.array([1, 4]))], (12,))
+    model = net.model(score=net.add("MatMul", [tiled, net.normal(12, 1)], (1,)))
+    halves = random_halves(3, 2)
+    wanted = rowwise_scores(runner(model), halves)["score"]
+    np.testing.assert_allclose(runner(lift(model))(halves)["score"], wanted, atol=1e-5)
+
+
 def test_lifting_twice_gives_equal_bytes():
     model = two_layers(Network())
     assert lift(model).SerializeToString(deterministic=True) == lift(model).SerializeToString(
@@ -320,6 +343,7 @@ MIXING: dict[str, Callable[[Network], str]] = {
     "Mul": lambda n: n.add("Mul", ["i", n.normal(5, 4)], (4,)),
     "Sub": lambda n: n.add("Sub", ["j", n.add("MatMul", ["i", n.normal(4, 2)], (2,))], (0, 2)),
     "Where": lambda n: n.add("Where", [n.weight(np.array([[True], [False]])), "i", "i"], (4,)),
+    "Tile": lambda n: n.add("Tile", ["i", n.weight(np.array([2, 1]))], (4,)),
     "Clip": lambda n: n.add("Clip", ["i", "", n.normal()], (4,)),
 }
 

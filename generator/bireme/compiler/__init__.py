@@ -9,4 +9,14 @@ The passes, in order, each in the file of its name; `pipeline.py` runs and check
 5. `split`      the embedding frontier; what the CPU can do is decided by the rules in `lower`
 6. `dense`      the dense side as ONNX, row-wise
 7. `user_once`  rows → [users, candidates], user side once; proves that no op mixes candidates
+
+What they stand on:
+
+* `graph`, `shapes`: TensorFlow's graph
+* `values`, `lower`, `pooling`, `refusal`: what a tensor means on the CPU side, by which rule, and what is said
+  where none fits
+* `vocabularies`, `export`: the files of the CPU side
+* `lifted`, `row_ops`, `row_products`, `canonical`: ONNX
+* `features`, `samples`: the spec against the model
+* `check`, `acceptance`: every pass against the original
 """

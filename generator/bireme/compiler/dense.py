@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from bireme.compiler.canonical import canonicalise
 from bireme.compiler.graph import Graph, Node
 from bireme.errors import CompileError
 
@@ -62,10 +63,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
                 "replace it by an op that treats every row on its own",
             )
     _name_ends(model, graph.outputs)
-    origins = [node.name for node in model.graph.node]
-    canonicalise(model)
-    for node, origin in zip(model.graph.node, origins, strict=True):
-        node.doc_string = origin  # TensorFlow's name, for messages; it does not reach the served network
+    canonicalise(model, keep_origin=True)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -97,40 +95,6 @@ def runner(model: onnx.ModelProto) -> Callable[[dict[str, Any]], dict[str, Any]]
     return run
 
 
-def canonicalise(model: onnx.ModelProto) -> None:
-    """Name nodes and inner tensors by their place, so that equal models give equal bytes.
-
-    tf2onnx numbers names by counters that live as long as the process.
-    """
-    graph = model.graph
-    fixed = {value.name for value in (*graph.input, *graph.output)}
-    names: dict[str, str] = {name: name for name in fixed}
-
-    def free(name: str) -> str:
-        while name in fixed:
-            name += "_"
-        return name
-
-    for index, initializer in enumerate(graph.initializer):
-        names.setdefault(initializer.name, free(f"w{index}"))
-        initializer.name = names[initializer.name]
-    for index, node in enumerate(graph.node):
-        node.name = f"{node.op_type}_{index}"
-        node.doc_string = ""
-        for position, output in enumerate(node.output):
-            if output:
-                names.setdefault(output, free(f"t{index}" + (f"_{position}" if position else "")))
-    for node in graph.node:
-        for field in (node.input, node.output):
-            renamed = [names[name] if name else "" for name in field]
-            del field[:]
-            field.extend(renamed)
-    del graph.value_info[:]
-    graph.name = "dense"
-    graph.doc_string = ""
-    model.producer_name, model.producer_version, model.doc_string = "bireme", "", ""
-
-
 class _Collect(logging.Handler):
     def __init__(self, messages: list[str]) -> None:
         super().__init__(logging.ERROR)
@@ -140,18 +104,23 @@ class _Collect(logging.Handler):
         self._messages.append(record.getMessage())
 
 
+#: Ops that tf2onnx does not know → the two that they are: log(x + 1), 1 - erf(x), exp(x) - 1.
+_SPELLED_OUT = {"Log1p": ("AddV2", "Log"), "Erfc": ("Erf", "Sub"), "Expm1": ("Exp", "Sub")}
+
+
 def _spell_out(dense: Graph) -> Graph:
-    """Ops that tf2onnx does not know, in terms of others: log1p(x) = log(x + 1), erfc(x) = 1 - erf(x)."""
     graph = dense.copy()
     for node in list(graph.nodes.values()):
-        if node.op not in ("Log1p", "Erfc"):
+        if node.op not in _SPELLED_OUT:
             continue
+        inner_op, outer_op = _SPELLED_OUT[node.op]
         one = Node(f"{node.name}/one", "Const", value=np.ones((), np.float32))
-        inner = Node(f"{node.name}/inner", "AddV2", [node.inputs[0], one.output], node.attr)
-        outer = Node(node.name, "Log", [inner.output], node.attr)
-        if node.op == "Erfc":
-            inner = Node(inner.name, "Erf", [node.inputs[0]], node.attr)
-            outer = Node(node.name, "Sub", [one.output, inner.output], node.attr)
+        inner = Node(f"{node.name}/inner", inner_op, list(node.inputs), node.attr)
+        outer = Node(node.name, outer_op, [inner.output], node.attr)
+        if node.op == "Log1p":
+            inner.inputs.append(one.output)
+        else:
+            outer.inputs.insert(0 if node.op == "Erfc" else 1, one.output)
         graph.nodes |= {one.name: one, inner.name: inner, outer.name: outer}
     graph.sort()
     return graph

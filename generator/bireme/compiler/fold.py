@@ -1,6 +1,7 @@
 """Pass 3, fold: dense weights become constants, constant subgraphs are evaluated once.
 
-Embedding tables (variables that a gather reads at ids which depend on the request) stay references.
+Embedding tables (variables that a gather reads at ids which depend on the request) stay references; only rows
+that are read at constant ids (position embeddings) become constants.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ def _constant_nodes(graph: Graph) -> set[str]:
     """Nodes that depend on constants alone."""
     constant: set[str] = set()
     for node in graph.nodes.values():
-        foldable = node.op not in _NOT_FOLDABLE and all(node_of(ref) in constant for ref in node.inputs)
+        needs = list(node.inputs)
+        if node.op in GATHERS and _variable_behind(graph, needs[GATHERS[node.op][0]]) is not None:
+            needs.pop(GATHERS[node.op][0])  # rows at constant ids: what is read does not change either
+        foldable = node.op not in _NOT_FOLDABLE and all(node_of(ref) in constant for ref in needs)
         if node.op == "Const" or (node.inputs and foldable):
             constant.add(node.name)
     return constant

@@ -152,7 +152,7 @@ class Graph:
     def to_graph_def(self) -> Any:
         """As a tf.compat.v1.GraphDef; captures are resource placeholders."""
         graph_def = tf.compat.v1.GraphDef()
-        graph_def.versions.producer = 1087
+        graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
         for node in self.nodes.values():
             node_def = graph_def.node.add(name=node.name, op=node.op)
             node_def.input.extend(ref.removesuffix(":0") for ref in node.inputs)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bireme.compiler.graph import Node, node_of
-from bireme.compiler.lower import RULES, Lowering
+from bireme.compiler.lower import Lowering
 from bireme.compiler.values import Count, Ids, Masked, Numbers, Raw, Rows, Value, value_feature
 from bireme.errors import CompileError
 
-__all__ = ["culprit", "not_a_transform", "runs_on_cpu_only", "unfit"]
+__all__ = ["computed_table", "culprit", "half_precision", "not_a_transform", "runs_on_cpu_only", "unfit"]
 
 #: Ops that TensorFlow runs on the CPU only, or on types that no dense network takes.
 _CPU_ONLY = {
@@ -38,6 +38,30 @@ _CPU_ONLY = {
 }
 
 
+_KNOWN = (
+    "it knows vocabularies with one id for unknown keys, FarmHash buckets, bucket edges of raw numbers,"
+    " row ids, arithmetic with constants, and masked sums and means over a sequence"
+)
+
+
+def computed_table(node: Node) -> CompileError:
+    """The error for rows of a table that the model makes from its variables."""
+    return CompileError(
+        f"op {node.op} (node '{node.name}')",
+        "looks rows up in a table that the model computes first",
+        "store the finished table in a variable of its own",
+    )
+
+
+def half_precision(node: Node) -> CompileError:
+    """The error for a model that was trained in mixed precision."""
+    return CompileError(
+        f"op {node.op} (node '{node.name}')",
+        "computes in half precision, which no two runtimes do alike",
+        "export the model with the policy 'float32'",
+    )
+
+
 def runs_on_cpu_only(node: Node) -> bool:
     """Whether an op can be no part of a dense network."""
     return node.op in _CPU_ONLY or not node.inputs
@@ -64,7 +88,7 @@ def not_a_transform(node: Node) -> CompileError:
     return CompileError(
         f"op {node.op} (node '{node.name}')",
         "is no feature transform, or not in a form, that this version can carry over exactly",
-        "ops with rules: " + ", ".join(sorted(RULES)),
+        _KNOWN,
     )
 
 

@@ -22,10 +22,10 @@ Handler = Callable[[Context, onnx.NodeProto, list[Lifted], Attributes], "Lifted 
 
 # fmt: off
 _ELEMENTWISE = (
-    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor",
     "Greater", "GreaterOrEqual", "HardSigmoid", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log",
-    "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid",
-    "Sign", "Softplus", "Sqrt", "Sub", "Tanh", "Where",
+    "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu",
+    "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh", "Where",
 )
 # fmt: on
 # fmt: off
@@ -200,6 +200,15 @@ def _slice(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], _: Attribu
     return Tensor(lift.writer.node("Slice", [tensor.name, *names]), tensor.side, lift.rest(node))
 
 
+def _tile(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], _: Attributes) -> Lifted | None:
+    repeats = inputs[1].value.tolist() if isinstance(inputs[1], Const) else [0]
+    if repeats[0] != 1 or isinstance(inputs[0], Const):
+        return None
+    tensor = lift.writer.write(inputs[0])
+    name = lift.writer.node("Tile", [tensor.name, lift.writer.axes(1, *repeats)])
+    return Tensor(name, tensor.side, lift.rest(node))
+
+
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
@@ -214,4 +223,5 @@ HANDLERS: dict[str, Handler] = {
     "Reshape": _reshape,
     "Transpose": _transpose,
     "Slice": _slice,
+    "Tile": _tile,
 }

@@ -17,6 +17,8 @@ __all__ = ["choose_samples"]
 #: How many of either kind: enough for every edge of a few buckets, few enough for a second's work.
 _COUNT = 12
 _LARGEST = 200
+#: For buckets that are too large to be checked at their edges.
+_USUAL = (1, 7, 50)
 
 
 def choose_samples(
@@ -45,8 +47,9 @@ def choose_samples(
             raise SpecError(where, f"{error.where} {error.message}", error.hint) from None
         except RequestError as error:
             raise SpecError(f"{path}: request {number}", str(error), "correct it") from None
-    counts = [count for count in edge_counts(plan.buckets) if count <= _LARGEST][:_COUNT]
-    made = make_requests(plan, words, counts or [1])
+    edges = [count for count in edge_counts(plan.buckets) if count <= _LARGEST][:_COUNT]
+    usual = [count for count in _USUAL if count <= plan.buckets[-1]]
+    made = make_requests(plan, words, sorted({*edges, *usual}))
     sparse = _without_optional(plan, made[-1])
     return [*given[:_COUNT], *made, sparse], _as_text((given or made)[0])
 

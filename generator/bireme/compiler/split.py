@@ -14,7 +14,14 @@ from typing import Any
 from bireme.compiler.fold import GATHERS
 from bireme.compiler.graph import Graph, Node, tf
 from bireme.compiler.lower import Lowering
-from bireme.compiler.refusal import culprit, not_a_transform, runs_on_cpu_only, unfit
+from bireme.compiler.refusal import (
+    computed_table,
+    culprit,
+    half_precision,
+    not_a_transform,
+    runs_on_cpu_only,
+    unfit,
+)
 from bireme.compiler.values import Ids, Numbers, Rows, Shape, numbers, plan_mask
 from bireme.compiler.vocabularies import VocabularySource
 from bireme.errors import CompileError
@@ -111,6 +118,10 @@ class _Cut:
                 raise not_a_transform(culprit(self.low, node, node.inputs[GATHERS[node.op][1]]))
             if runs_on_cpu_only(node):
                 raise not_a_transform(node)
+            if node.op in GATHERS and self.graph.constant(node.inputs[GATHERS[node.op][0]]) is not None:
+                raise computed_table(node)
+            if node.op == "Cast" and node.attr["DstT"].type in (tf.float16, tf.bfloat16):
+                raise half_precision(node)
             self.seen.add(ref)
             pending.extend((source, node) for source in reversed(node.inputs))
 

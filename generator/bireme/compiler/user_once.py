@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import onnx
 
-from bireme.compiler.dense import OPSET, canonicalise
+from bireme.compiler.canonical import canonicalise
+from bireme.compiler.dense import OPSET
 from bireme.compiler.lifted import Const, Context, Lifted, Slice, Tensor, Writer
 from bireme.compiler.row_ops import HANDLERS
 from bireme.compiler.split import Boundary
@@ -120,7 +121,7 @@ class _Lift:
         if result is None:
             raise CompileError(
                 f"op {node.op_type} (node '{node.doc_string or node.name}')",
-                "may mix candidates or rows, so bucket padding could change real scores",
+                "is not known to keep candidates apart, so bucket padding could change real scores",
                 "replace it by an op that treats every row on its own",
             )
         self.values[node.output[0]] = result
