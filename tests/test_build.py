@@ -258,6 +258,14 @@ def test_inspect_names_an_unknown_user_input(saved):
     assert "price, seen, tag, word" in caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["model.keras", "saved_model.pb"])
+def test_inspect_says_what_to_do_with_other_model_files(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+    with pytest.raises(SpecError) as caught:
+        inspect_model(tmp_path / name, [], "serving_default")
+    assert "model.export" in caught.value.hint
+
+
 def test_commands_print_what_they_found(make_spec, saved, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["bireme", "inspect", str(saved), "--user", "word,seen", "--json"])
     with pytest.raises(SystemExit):

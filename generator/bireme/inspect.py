@@ -31,6 +31,12 @@ def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict
     from bireme.compiler.pipeline import compile_model
     from bireme.compiler.report import as_data
 
+    if path.is_file() and path.suffix in (".keras", ".h5", ".hdf5", ".pb", ".onnx"):
+        raise SpecError(
+            str(path),
+            "is neither a SavedModel folder nor a build spec (YAML)",
+            "export the model with `model.export(folder)` and name that folder",
+        )
     if path.is_file():
         return as_data(compile_model(read_spec(path), "cpu")), ""
     from bireme.compiler.load import SavedModel

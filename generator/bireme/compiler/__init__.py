@@ -13,8 +13,8 @@ The passes, in order, each in the file of its name; `pipeline.py` runs and check
 What they stand on:
 
 * `graph`, `shapes`: TensorFlow's graph
-* `values`, `lower`, `pooling`, `refusal`: what a tensor means on the CPU side, by which rule, and what is said
-  where none fits
+* `values`, `lower`, `pooling`, `refusal`: what a tensor means on the CPU side, by which rule, and what is
+  said where none fits
 * `vocabularies`, `export`: the files of the CPU side
 * `lifted`, `row_ops`, `row_products`, `canonical`: ONNX
 * `features`, `samples`: the spec against the model
