@@ -6,7 +6,9 @@ Nothing in the kit needs it; `docs` and the README show the same request with ba
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,38 +29,43 @@ _TRITON_DTYPE = {
     "float64": "FP64",
     "bool": "BOOL",
 }
+#: What gRPC's own errors say, in whichever case, when there is no server to talk to.
+_UNREACHABLE = ("connect", "unavailable", "refused", "socket", "resolving")
 
 
 class RankingClient:
     """Ranks candidates with a served ensemble.
 
     The features are read from the ensemble's configuration on the server, so the client needs no file.
-    A client may be used by one thread at a time.
+    Threads may share a client. Over HTTP each of them then has a connection of its own.
 
     Args:
         url: `host:port` of Triton's gRPC (8001) or HTTP (8000) endpoint.
         model: name of the ensemble; may be left out if the server has exactly one.
         protocol: "grpc" or "http".
-        timeout: seconds to wait for one request.
+        timeout: seconds to wait for one answer.
     """
 
     def __init__(
         self, url: str, model: str = "", protocol: Literal["grpc", "http"] = "grpc", timeout: float = 30.0
     ) -> None:
+        _check_url(url)
         if protocol == "grpc":
             import tritonclient.grpc as module
 
-            self._client = module.InferenceServerClient(url)
+            self._open: dict[str, Any] = {}
+            self._per_call = {"client_timeout": timeout}
         elif protocol == "http":
             import tritonclient.http as module
 
-            self._client = module.InferenceServerClient(
-                url, network_timeout=timeout, connection_timeout=timeout
-            )
+            self._open = {"network_timeout": timeout, "connection_timeout": timeout}
+            self._per_call = {}
         else:
             raise ClientError(f"protocol '{protocol}'", "is unknown", "use 'grpc' or 'http'")
         self._module: Any = module
         self._url, self._protocol, self._timeout = url, protocol, timeout
+        # gRPC: one connection for all threads. tritonclient's HTTP works only in the thread that opened it.
+        self._connection: Any = SimpleNamespace() if protocol == "grpc" else threading.local()
         self._model = model
         self._features: tuple[Feature, ...] = ()
         self._tasks: tuple[str, ...] = ()
@@ -70,8 +77,11 @@ class RankingClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+        """Close the connection; over HTTP, this thread's one: others are closed when their threads end."""
+        client = getattr(self._connection, "client", None)
+        if client is not None:
+            del self._connection.client
+            client.close()
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -112,16 +122,31 @@ class RankingClient:
             ClientError: whatever the server answers, in one sentence.
         """
         self._connect()
+        known = {feature.name: feature for feature in self._features}
+        for name in tensors:
+            if name not in known:
+                raise ClientError(f"feature '{name}'", "is not one of the model's", f"it takes {[*known]}")
         inputs = []
-        for feature in self._features:
-            if feature.name in tensors:
-                array = tensors[feature.name]
-                entry = self._module.InferInput(feature.name, list(array.shape), _TRITON_DTYPE[feature.dtype])
-                entry.set_data_from_numpy(array)
-                inputs.append(entry)
-        options: dict[str, Any] = {"client_timeout": self._timeout} if self._protocol == "grpc" else {}
-        result = self._call("infer", self._model, inputs, **options)
+        for name, feature in known.items():
+            if name in tensors:
+                inputs.append(self._input(feature, tensors[name]))
+            elif feature.default is None:
+                part = "user" if feature.side == "user" else "items"
+                raise ClientError(
+                    f"feature '{name}'", "is missing and has no default", f"give it under '{part}'"
+                )
+        result = self._call("infer", self._model, inputs)
         return {task: result.as_numpy(task) for task in self._tasks}
+
+    def _input(self, feature: Feature, array: Array) -> Any:
+        try:
+            entry = self._module.InferInput(feature.name, list(array.shape), _TRITON_DTYPE[feature.dtype])
+            return entry.set_data_from_numpy(array)
+        except Exception as error:  # tritonclient has several kinds
+            message = f"cannot be sent: {_text(error)}"
+            raise ClientError(
+                f"feature '{feature.name}'", message, f"give a numpy array of {feature.dtype}"
+            ) from None
 
     def _connect(self) -> None:
         """Learn the ensemble's features and tasks from its configuration."""
@@ -138,9 +163,10 @@ class RankingClient:
             raise ClientError(
                 f"model '{model}'", "does not describe its features", "build it with `bireme build`"
             )
-        self._features = tuple(Feature(**entry) for entry in json.loads(described["string_value"]))
-        self._tasks = tuple(output["name"] for output in config["output"])
         self._model = model
+        self._tasks = tuple(output["name"] for output in config["output"])
+        # Last: it tells other threads that the rest is there.
+        self._features = tuple(Feature(**entry) for entry in json.loads(described["string_value"]))
 
     def _only_ensemble(self) -> str:
         index = self._call("get_model_repository_index")
@@ -149,12 +175,11 @@ class RankingClient:
         else:
             names = {entry["name"] for entry in index}
         found = [name for name in sorted(names) if f"{name}_preprocess" in names]
-        if len(found) != 1:
-            raise ClientError(
-                self._url,
-                f"serves {len(found)} ensembles ({', '.join(found)})",
-                "name one: RankingClient(…, model=…)",
-            )
+        if not found:
+            raise ClientError(self._url, "serves no ensemble", "build one with `bireme build`")
+        if len(found) > 1:
+            message = f"serves {len(found)} ensembles ({', '.join(found)})"
+            raise ClientError(self._url, message, "name one: RankingClient(…, model=…)")
         return str(found[0])
 
     def _config(self, model: str) -> dict[str, Any]:
@@ -167,10 +192,29 @@ class RankingClient:
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """One call, every failure as one sentence."""
         try:
-            return getattr(self._client, method)(*arguments, **options)
+            if not hasattr(self._connection, "client"):
+                self._connection.client = self._module.InferenceServerClient(self._url, **self._open)
+            return getattr(self._connection.client, method)(*arguments, **options, **self._per_call)
         except Exception as error:
-            text = getattr(error, "message", None)
-            message = " ".join(str(text() if callable(text) else error).split())
-            refused = any(word in message.lower() for word in ("connect", "unavailable", "refused"))
-            hint = f"is tritonserver running at {self._url} ({self._protocol})?" if refused else ""
-            raise ClientError(self._url, message or type(error).__name__, hint) from None
+            message, hint = _text(error), ""
+            if isinstance(error, TimeoutError) or message == "Deadline Exceeded":
+                message = f"gave no answer within {self._timeout:g} s"
+                hint = "is it overloaded, or the request very large? `timeout` sets how long to wait"
+            elif isinstance(error, OSError) or any(word in message.lower() for word in _UNREACHABLE):
+                hint = f"is tritonserver running at {self._url} ({self._protocol})?"
+            raise ClientError(self._url, message, hint) from None
+
+
+def _check_url(url: str) -> None:
+    """Here, because gRPC takes port 99999 for another one, and HTTP drops a scheme's error on the floor."""
+    host, _, port = url.partition("/")[0].rpartition(":")
+    if "://" in url or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ClientError(f"url '{url}'", "is not host:port", "for example 127.0.0.1:8001")
+
+
+def _text(error: Exception) -> str:
+    """What an error of tritonclient says, without Triton's own asides."""
+    said = getattr(error, "message", None)
+    text = str(said() if callable(said) else error)
+    text = text.replace("[request id: <id_unknown>] ", "").split(" NOTE: Setting a non-zero")[0]
+    return " ".join(text.split()) or type(error).__name__

@@ -46,22 +46,23 @@ class Parity:
 
     def add(self, index: int, served: Scores, expected: Scores) -> None:
         """Take one request into account."""
+        for task, wanted in expected.items():
+            shape = served[task].shape if task in served else None
+            if shape != wanted.shape:
+                self.failures[index] = f"task '{task}': scores of shape {shape} for {len(wanted)} candidates"
+                return
         self.requests += 1
         for task, wanted in expected.items():
             found = served[task]
-            if found.shape != wanted.shape:
-                self.failures[index] = (
-                    f"task '{task}': {found.shape[0]} scores for {wanted.shape[0]} candidates"
-                )
-                return
             difference = np.abs(found.astype(np.float64) - wanted)
             difference = np.where(np.isfinite(difference), difference, np.inf)
             self.scores += wanted.size
             self.counts.add(wanted.size)
-            if difference.max() > self.max_difference:
-                self.max_difference, self.worst = float(difference.max()), index
+            largest = float(difference.max(initial=0.0))
+            if largest > self.max_difference:
+                self.max_difference, self.worst = largest, index
             relative = difference / np.maximum(np.abs(wanted), 1e-12)
-            self.max_relative = max(self.max_relative, float(relative.max()))
+            self.max_relative = max(self.max_relative, float(relative.max(initial=0.0)))
 
     def require(self, tolerance: float) -> None:
         """Fail if a request failed, or a score is farther from the original than `tolerance`.
@@ -108,28 +109,39 @@ def compare_served(
     for index in range(len(requests)):
         work.put(index)
     lock = threading.Lock()
+    ends: list[str] = []
+
+    def answer(client: RankingClient, index: int) -> None:
+        try:
+            tensors = to_tensors(client.features, requests[index])
+            served = {task: scores[0] for task, scores in client.infer(tensors).items()}
+        except Exception as error:  # whatever went wrong, this request was not answered
+            with lock:
+                parity.failures[index] = f"{_text(error)} (N = {count_candidates(requests[index])})"
+        else:
+            with lock:
+                parity.add(index, served, expected[index])
+        progress(parity.requests + len(parity.failures))
 
     def run() -> None:
-        with connect() as client:
-            while True:
-                try:
-                    index = work.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    tensors = to_tensors(client.features, requests[index])
-                    served = {task: scores[0] for task, scores in client.infer(tensors).items()}
-                except BiremeError as error:
-                    with lock:
-                        parity.failures[index] = f"{error} (N = {count_candidates(requests[index])})"
-                else:
-                    with lock:
-                        parity.add(index, served, expected[index])
-                progress(parity.requests + len(parity.failures))
+        try:
+            with connect() as client:
+                while not work.empty():
+                    answer(client, work.get_nowait())
+        except queue.Empty:  # another thread took the last one
+            return
+        except Exception as error:
+            ends.append(_text(error))
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    while not work.empty():  # every client ended before the work did
+        parity.failures[work.get_nowait()] = ends[-1]
     return parity
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, BiremeError) else repr(error)
