@@ -13,6 +13,9 @@ from bireme_runtime.plan import Plan
 
 __all__ = ["make_traffic"]
 
+_UNSEEN = 0.1  # share of strings that are replaced
+_LETTERS = list("0123456789abcdef")
+
 
 def make_traffic(
     plan: Plan,
@@ -22,9 +25,10 @@ def make_traffic(
     count: int,
     seed: int = 0,
 ) -> list[Request]:
-    """Half recorded users with recorded candidates, half made up; all made up if nothing was recorded.
+    """Recorded users with recorded candidates; in every second request some strings were never seen before.
 
     A recorded user meets candidates of all recorded requests: no log holds the wanted number for everyone.
+    Where nothing was recorded, everything is made up from the plan.
 
     Args:
         plan: the served feature plan.
@@ -34,20 +38,17 @@ def make_traffic(
         count: how many requests.
         seed: same seed, same requests.
     """
+    if not recorded:
+        return make_requests(plan, words, [candidates] * count, seed)
     rng = np.random.default_rng(seed)
-    logged = count // 2 if recorded else 0
     pool = [_candidate(request, row) for request in recorded for row in range(count_candidates(request))]
     requests: list[Request] = []
-    for number in range(logged):
+    for number in range(count):
         chosen = rng.choice(len(pool), candidates, replace=len(pool) < candidates)
-        requests.append(
-            {
-                "user": recorded[number % len(recorded)]["user"],
-                "items": _columns(plan, [pool[index] for index in chosen]),
-            }
-        )
-    requests += make_requests(plan, words, [candidates] * (count - logged), seed)
-    return [requests[index] for index in rng.permutation(count)]
+        items = _columns(plan, [pool[index] for index in chosen])
+        request: Request = {"user": recorded[number % len(recorded)]["user"], "items": items}
+        requests.append(_with_unseen(request, rng) if number % 2 else request)
+    return requests
 
 
 def _candidate(request: Request, row: int) -> dict[str, Any]:
@@ -55,6 +56,21 @@ def _candidate(request: Request, row: int) -> dict[str, Any]:
     return {
         name: value[row] if isinstance(value, (list, tuple)) else value
         for name, value in request["items"].items()
+    }
+
+
+def _with_unseen(request: Request, rng: np.random.Generator) -> Request:
+    """The request with some strings replaced by others of their length: new users, items and brands."""
+
+    def replace(value: Any) -> Any:
+        if isinstance(value, list):
+            return [replace(entry) for entry in value]
+        if not isinstance(value, str) or rng.random() >= _UNSEEN:
+            return value
+        return "".join(rng.choice(_LETTERS, len(value)))
+
+    return {
+        side: {name: replace(value) for name, value in features.items()} for side, features in request.items()
     }
 
 

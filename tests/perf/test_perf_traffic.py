@@ -34,13 +34,21 @@ def test_every_request_has_the_wanted_number_of_candidates(candidates):
     assert all(to_tensors(FEATURES, request)["price"].shape == (1, candidates) for request in requests)
 
 
-def test_half_is_recorded_and_keeps_each_candidate_together():
-    requests = make_traffic(PLAN, {}, RECORDED, 3, 10)
-    logged = [request for request in requests if request["user"] in [entry["user"] for entry in RECORDED]]
-    assert len(logged) == 5
-    for request in logged:
-        pairs = set(zip(request["items"]["name"], request["items"]["price"], strict=True))
-        assert pairs == {("a", 1.0), ("bß", 2.0), ("c", 2.5)}  # the default where the log has nothing
+def test_every_second_request_is_as_recorded_and_keeps_each_candidate_together():
+    for number, request in enumerate(make_traffic(PLAN, {}, RECORDED, 3, 10)):
+        if number % 2 == 0:
+            assert request["user"] == RECORDED[number % 2]["user"]
+            pairs = set(zip(request["items"]["name"], request["items"]["price"], strict=True))
+            assert pairs == {("a", 1.0), ("bß", 2.0), ("c", 2.5)}  # the default where the log has nothing
+
+
+def test_the_others_hold_some_strings_that_were_never_seen_of_the_same_lengths():
+    requests = make_traffic(PLAN, {}, RECORDED, 50, 10)[1::2]
+    names = [name for request in requests for name in request["items"]["name"]]
+    unseen = [name for name in names if name not in ("a", "bß", "c")]
+    assert 0 < len(unseen) < len(names) / 2
+    assert {len(name) for name in names} == {1, 2}
+    assert {request["user"]["age"] for request in requests} == {40}
 
 
 def test_same_seed_same_requests_and_different_ones_among_them():
