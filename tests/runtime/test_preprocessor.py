@@ -190,7 +190,7 @@ def test_nothing_but_bad_requests(preprocessor: Preprocessor) -> None:
 @settings(max_examples=30)
 def test_with_padding_every_request_fills_its_bucket_with_zeros(folder: Path, specs: list[Spec]) -> None:
     plain = Preprocessor.open(folder)
-    padding = Preprocessor(dataclasses.replace(PLAN, pad=True), plain._tables, plain._vocabularies)
+    padding = Preprocessor(dataclasses.replace(PLAN, pad=True), plain._arenas, plain._vocabularies)
     requests = [make_request(*spec) for spec in specs]
     for spec, padded, exact in zip(specs, padding.run(requests), plain.run(requests), strict=True):
         padded, exact = good(padded), good(exact)
@@ -204,7 +204,7 @@ def test_with_padding_every_request_fills_its_bucket_with_zeros(folder: Path, sp
 
 def test_half_precision_is_the_rounded_single_precision(folder: Path) -> None:
     single = Preprocessor.open(folder)
-    half = Preprocessor(dataclasses.replace(PLAN, handover="float16"), single._tables, single._vocabularies)
+    half = Preprocessor(dataclasses.replace(PLAN, handover="float16"), single._arenas, single._vocabularies)
     request = make_request(3, 2, 4, 2, 2)
     found, exact = good(half.run([request])[0]), good(single.run([request])[0])
     assert (found.user.dtype, found.items.dtype) == (np.float16, np.float16)
@@ -214,7 +214,7 @@ def test_half_precision_is_the_rounded_single_precision(folder: Path) -> None:
 
 def test_half_precision_refuses_what_it_cannot_hold(folder: Path) -> None:
     single = Preprocessor.open(folder)
-    half = Preprocessor(dataclasses.replace(PLAN, handover="float16"), single._tables, single._vocabularies)
+    half = Preprocessor(dataclasses.replace(PLAN, handover="float16"), single._arenas, single._vocabularies)
     request = make_request(3, 1, 1, 0, 0)
     request["age"][:] = 1e6
     assert isinstance(single.run([request])[0], Features)

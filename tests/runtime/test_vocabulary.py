@@ -88,7 +88,7 @@ def test_a_string_with_the_hash_of_a_key_is_still_unknown(monkeypatch):
     vocab = Vocabulary.build(keys, np.arange(3))
     real = vocabulary._hash
     forged = real(FlatStrings.from_list([b"beta"]), vocab._coefficients)
-    monkeypatch.setattr(vocabulary, "_hash", lambda strings, _: np.repeat(forged, len(strings)))
+    monkeypatch.setattr(vocabulary, "_hash", lambda strings, *_: np.repeat(forged, len(strings)))
     queries = [b"alpha", b"beta", b"betA", b"beta\0", b"bet", b""]
     assert vocab.lookup(FlatStrings.from_list(queries), DEFAULT).tolist() == [-77, 1, -77, -77, -77, -77]
 
@@ -102,9 +102,9 @@ def test_a_hash_function_that_cannot_tell_keys_apart_is_replaced(monkeypatch, po
         seeds.append(seed)
         return np.full_like(real(seed, longest), poison) if seed < 2 else real(seed, longest)
 
-    def poisoned_hash(strings, values):
+    def poisoned_hash(strings, values, parts=None):
         return (
-            real_hash(strings, values)
+            real_hash(strings, values, parts)
             if (values != poison).any()
             else np.full(len(strings), poison, np.uint64)
         )
@@ -195,3 +195,31 @@ def test_the_other_kind_of_vocabulary_is_refused(tmp_path):
     path = build_string([b"one"], tmp_path)
     with pytest.raises(ValueError, match="holds 'string vocabulary', not 'integer vocabulary'"):
         IntVocabulary.load(path)
+
+
+@given(st.lists(st.lists(CONFUSING, unique=True, max_size=6), min_size=1, max_size=4), st.data())
+def test_merged_vocabularies_answer_like_each_alone(keys, data):
+    rng = np.random.default_rng(len(keys))
+    alone = [Vocabulary.build(part, rng.integers(0, 1000, len(part))) for part in keys]
+    merged = vocabulary.merge(alone)
+    # Keys of the other parts are the queries that a mix-up would betray.
+    every = [key for part in keys for key in part]
+    queries = data.draw(st.lists(st.sampled_from(every) | CONFUSING if every else CONFUSING, max_size=20))
+    parts = np.array(
+        data.draw(st.lists(st.integers(0, len(keys) - 1), min_size=len(queries), max_size=len(queries))), int
+    )
+    defaults = -1 - np.arange(len(queries))
+    found = merged.lookup(FlatStrings.from_list(queries), defaults, parts)
+    expected = [
+        int(alone[part].lookup(FlatStrings.from_list([query]), int(default))[0])
+        for query, part, default in zip(queries, parts.tolist(), defaults.tolist(), strict=True)
+    ]
+    assert found.tolist() == expected
+
+
+def test_the_same_key_in_two_parts_has_two_ids():
+    merged = vocabulary.merge(
+        [Vocabulary.build([b"a"], np.array([1])), Vocabulary.build([b"a"], np.array([2]))]
+    )
+    strings = FlatStrings.from_list([b"a", b"a", b"b"])
+    assert merged.lookup(strings, DEFAULT, np.array([0, 1, 1])).tolist() == [1, 2, DEFAULT]

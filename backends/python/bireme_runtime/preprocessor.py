@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from .batching import bucket_for, pad_together
-from .kernels import KERNELS, State
+from .fusion import fuse
+from .kernels import State
 from .plan import Feature, IntVocabulary, Plan, Vocabulary
 from .requests import Array, BadRequests, Batch, Request, RequestError, measure
-from .tables import open_tables
+from .tables import open_arenas, split_arenas
 from .vocabulary import IntVocabulary as IntVocabularyFile
 from .vocabulary import Vocabulary as VocabularyFile
 
@@ -40,14 +41,16 @@ class Preprocessor:
 
     Args:
         plan: the feature plan.
-        tables: table → [rows, width].
+        arenas: arena file → [rows, width].
         vocabularies: file → vocabulary.
     """
 
-    def __init__(self, plan: Plan, tables: Mapping[str, Array], vocabularies: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, arenas: Mapping[str, Array], vocabularies: Mapping[str, Any]) -> None:
         self.plan = plan
-        self._tables = tables
+        self._arenas = arenas
+        self._tables = split_arenas(arenas, plan.tables)
         self._vocabularies = vocabularies
+        self._stages = fuse(plan, arenas, vocabularies)
         self._features: dict[str, Feature] = {feature.name: feature for feature in plan.features}
         self._limit = float(np.finfo(plan.handover).max)
 
@@ -65,7 +68,7 @@ class Preprocessor:
                 vocabularies[step.file] = VocabularyFile.load(folder / step.file)
             elif isinstance(step, IntVocabulary):
                 vocabularies[step.file] = IntVocabularyFile.load(folder / step.file)
-        return cls(plan, open_tables(folder, plan.tables), vocabularies)
+        return cls(plan, open_arenas(folder, plan.tables), vocabularies)
 
     def run(self, requests: Sequence[Mapping[str, Array]]) -> list[Features | RequestError]:
         """Handle a batch in one pass; a bad request gets its own error and the others their features.
@@ -101,8 +104,8 @@ class Preprocessor:
         items = np.empty((batch.total("item"), plan.item_width), dtype=np.float32)
         outputs: Mapping[Any, Array] = {"user": user, "item": items}
         state = State(batch, self._features, self._tables, self._vocabularies, outputs, self._limit)
-        for step in plan.steps:
-            KERNELS[step.op](step, state)
+        for stage in self._stages:
+            stage(state)
         user = user.astype(plan.handover, copy=False)
         items = items.astype(plan.handover, copy=False)
         results = []

@@ -16,6 +16,7 @@ from .plan import Feature, Side
 from .strings import FlatStrings
 
 Array = np.ndarray[Any, Any]
+_NO_TEXT = np.empty(0, dtype=object)
 
 
 class RequestError(ValueError):
@@ -141,13 +142,30 @@ class Batch:
         pairs = users * np.array([request.candidates for request in requests], dtype=np.int64)
         #: rows of each request, per side
         self.rows: dict[Side, Array] = {"user": users, "item": pairs}
-        self.columns = {feature.name: self._column(feature) for feature in features}
+        self.columns: dict[str, Column] = {}
+        texts = [feature for feature in features if feature.dtype == "string"]
+        for feature in features:
+            if feature.dtype != "string":
+                values, lengths = self._values(feature)
+                self.columns[feature.name] = Column(values, lengths)
+                self._refuse_not_finite(feature, values, lengths)
+        self._add_texts(texts)
 
     def total(self, side: Side) -> int:
         """Rows of all requests."""
         return int(self.rows[side].sum())
 
-    def _column(self, feature: Feature) -> Column:
+    def texts(self, features: Sequence[str]) -> FlatStrings:
+        """The strings of several features, end to end; nothing is copied."""
+        spans = [self._spans[name] for name in features]
+        if len(spans) == 1:
+            return self._strings.take(slice(*spans[0]))
+        starts = np.concatenate([self._strings.starts[first:last] for first, last in spans])
+        lengths = np.concatenate([self._strings.lengths[first:last] for first, last in spans])
+        return FlatStrings(self._strings.data, starts, lengths)
+
+    def _values(self, feature: Feature) -> tuple[Array, Array | None]:
+        """A feature's elements of all requests, and how many each row has, for a sequence."""
         parts, lengths = [], []
         for request, rows in zip(self.requests, self.rows[feature.side].tolist(), strict=True):
             array = request.tensors.get(feature.name)
@@ -157,19 +175,30 @@ class Batch:
             if feature.length is not None:
                 lengths.append(np.full(rows, array.shape[-1], dtype=np.int64))
         flat = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        values = FlatStrings.from_objects(flat) if feature.dtype == "string" else flat
-        column = Column(values, np.concatenate(lengths) if lengths else None)
-        self._refuse_bad_values(feature, column)
-        return column
+        return flat, np.concatenate(lengths) if lengths else None
 
-    def _refuse_bad_values(self, feature: Feature, column: Column) -> None:
-        values = column.values
-        if isinstance(values, FlatStrings):
-            if feature.text == "utf8" and (bad := values.invalid_utf8()).size:
-                raise self.refuse(feature, column.lengths, bad, lambda _: "is not valid UTF-8")
-        elif values.dtype.kind == "f" and not np.isfinite(values).all():
+    def _add_texts(self, features: Sequence[Feature]) -> None:
+        """All strings of the batch become one buffer: joined once, checked once."""
+        found = [self._values(feature) for feature in features]
+        self._strings = FlatStrings.from_objects(np.concatenate([_NO_TEXT, *(values for values, _ in found)]))
+        self._spans: dict[str, tuple[int, int]] = {}
+        end = 0
+        for feature, (values, lengths) in zip(features, found, strict=True):
+            start, end = end, end + values.size
+            self._spans[feature.name] = (start, end)
+            self.columns[feature.name] = Column(self._strings.take(slice(start, end)), lengths)
+        bad = self._strings.invalid_utf8()
+        for feature in features if bad.size else ():
+            start, end = self._spans[feature.name]
+            mine = bad[(start <= bad) & (bad < end)] - start
+            if feature.text == "utf8" and mine.size:
+                lengths = self.columns[feature.name].lengths
+                raise self.refuse(feature, lengths, mine, lambda _: "is not valid UTF-8")
+
+    def _refuse_not_finite(self, feature: Feature, values: Array, lengths: Array | None) -> None:
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
             bad = np.flatnonzero(~np.isfinite(values))
-            raise self.refuse(feature, column.lengths, bad, lambda i: f"is {values[i]}; it must be finite")
+            raise self.refuse(feature, lengths, bad, lambda i: f"is {values[i]}; it must be finite")
 
     def refuse(
         self, feature: Feature, lengths: Array | None, elements: Array, say: Callable[[int], str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,20 @@ def open_tables(folder: Path, tables: Sequence[Table]) -> dict[str, Array]:
     Raises:
         ValueError: an arena is missing or shorter than the plan says.
     """
-    arenas = {name: _open_arena(folder / name, tables) for name in {table.arena for table in tables}}
+    return split_arenas(open_arenas(folder, tables), tables)
+
+
+def open_arenas(folder: Path, tables: Sequence[Table]) -> dict[str, Array]:
+    """Map every arena file: name → read-only array [rows of all its tables, width].
+
+    Raises:
+        ValueError: an arena is missing or not of the size that the plan says.
+    """
+    return {name: _open_arena(folder / name, tables) for name in {table.arena for table in tables}}
+
+
+def split_arenas(arenas: Mapping[str, Array], tables: Sequence[Table]) -> dict[str, Array]:
+    """Table name → its rows, a view into its arena."""
     return {t.name: arenas[t.arena][t.row_offset : t.row_offset + t.rows] for t in tables}
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from .arrays import Arrays, read_arrays, write_arrays
 from .strings import FlatStrings
 
-__all__ = ["IntVocabulary", "Vocabulary"]
+__all__ = ["IntVocabulary", "Vocabulary", "merge"]
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -63,8 +63,13 @@ class Vocabulary:
         return len(self.entries) - 1
 
     @classmethod
-    def build(cls, keys: Sequence[bytes], ids: Ints) -> Vocabulary:
+    def build(cls, keys: Sequence[bytes], ids: Ints, parts: Ints | None = None) -> Vocabulary:
         """Map `keys[i]` to `ids[i]`.
+
+        Args:
+            keys: the strings.
+            ids: int64, as many.
+            parts: for several vocabularies in one, which of them each key belongs to.
 
         Raises:
             ValueError: a key occurs twice (named), or there are not as many ids as keys.
@@ -73,12 +78,12 @@ class Vocabulary:
         strings = FlatStrings.from_list(keys)
         longest = int(strings.lengths.max(initial=-1))
         for seed in itertools.count():
-            hashes = _hash(strings, _coefficients(seed, longest))
+            hashes = _hash(strings, _coefficients(seed, longest), parts)
             order = np.argsort(hashes, kind="stable")
             ordered = hashes[order]
             equal = np.flatnonzero(ordered[1:] == ordered[:-1])
             for first, second in zip(order[equal].tolist(), order[equal + 1].tolist(), strict=True):
-                if keys[first] == keys[second]:
+                if keys[first] == keys[second] and (parts is None or parts[first] == parts[second]):
                     raise ValueError(f"key {keys[first]!r} occurs twice, at {first} and {second}")
             if not equal.size and not (ordered[-1:] == _LARGEST).any():
                 break
@@ -99,17 +104,29 @@ class Vocabulary:
         keys = FlatStrings(self.data, self.entries[:-1, _START], self.entries[:-1, _LENGTH])
         return [keys[index] for index in range(len(keys))]
 
-    def lookup(self, strings: FlatStrings, default: int) -> Ints:
-        """Ids of `strings`, `default` for those that are no key: int64 [n]."""
+    def lookup(self, strings: FlatStrings, default: int | Ints, parts: Ints | None = None) -> Ints:
+        """Ids of `strings`: int64 [n].
+
+        Args:
+            strings: what to look up.
+            default: id of strings that are no key; one for all, or one each.
+            parts: the part that each string is looked up in, if the vocabulary was built with parts.
+        """
         short = strings.lengths <= self.longest
         if not short.all():  # Never hash what cannot be a key.
-            ids = np.full(len(strings), default, np.int64)
+            ids = np.array(np.broadcast_to(default, len(strings)), np.int64)
             rows = np.flatnonzero(short)
-            ids[rows] = self.lookup(strings.take(rows), default) if rows.size else default
+            if rows.size:
+                mine = None if parts is None else parts[rows]
+                ids[rows] = self.lookup(strings.take(rows), ids[rows], mine)
             return ids
-        found = self._candidates(_hash(strings, self._coefficients))
+        hashes = _hash(strings, self._coefficients, parts)
+        found = self._candidates(hashes)
         keys = FlatStrings(self.data, found[:, _START], found[:, _LENGTH])
-        return np.where(strings.equal(keys), found[:, _ID], default)
+        known = strings.equal(keys)
+        if parts is not None:  # The same string has another hash in another part.
+            known &= found[:, _HASH].view(np.uint64) == hashes
+        return np.where(known, found[:, _ID], default)
 
     def save(self, path: Path) -> None:
         """Write to `path`, all or nothing; equal vocabularies give equal bytes."""
@@ -201,7 +218,15 @@ def _ids(ids: Any, keys: int) -> Ints:
     return array
 
 
-def _hash(strings: FlatStrings, coefficients: Words) -> Words:
+def merge(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
+    """Several vocabularies as the parts 0, 1, … of one, so that one pass looks up in all of them."""
+    keys = [vocabulary.keys() for vocabulary in vocabularies]
+    ids = [vocabulary.entries[:-1, _ID] for vocabulary in vocabularies]
+    parts = np.repeat(np.arange(len(keys)), [len(part) for part in keys])
+    return Vocabulary.build(list(itertools.chain(*keys)), np.concatenate(ids), parts)
+
+
+def _hash(strings: FlatStrings, coefficients: Words, parts: Ints | None = None) -> Words:
     """Σ coefficient · scrambled word, modulo 2^64: uint64 [n]. Its top bits are the good ones.
 
     Every word has a coefficient of its own and so has the length: words that swap places, or zero bytes at
@@ -212,6 +237,8 @@ def _hash(strings: FlatStrings, coefficients: Words) -> Words:
         words *= _SCRAMBLE
         words ^= words >> _HALF  # A difference in a word's last bytes must reach low bits, else it is lost.
         hashes[rows] += words @ coefficients[1 + first : 1 + first + words.shape[1]]
+    if parts is not None:
+        hashes ^= parts.astype(np.uint64) * _SCRAMBLE  # odd: every part gets a pattern of its own
     return hashes
 
 
