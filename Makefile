@@ -53,11 +53,21 @@ verify: $(SAVED_MODEL) ## served scores against TensorFlow's, 2,000 requests ove
 	$(BIN)/bireme build $(SPEC) --repository model_repository --quiet
 	$(BIN)/bireme verify $(SPEC) --repository model_repository
 
+.PHONY: compare
+compare: $(SAVED_MODEL) ## ensemble against the whole SavedModel in one Python model: ratios, JSON, picture
+	$(BIN)/python perf/compare.py --spec $(SPEC) --out perf/results/compare.json
+
+.PHONY: bench
+bench: $(SAVED_MODEL) ## what a candidate costs in preprocess: slopes, JSON, picture
+	$(BIN)/python perf/micro/preprocess_slope.py --spec $(SPEC) --out perf/results/preprocess_slope.json
+
 .PHONY: lint
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+	$(BIN)/mypy backends/python/preprocess/model.py
+	$(BIN)/mypy backends/python/dnn/model.py
 
 .PHONY: test
 test: lint $(SAVED_MODEL) ## lint and all tests that need no GPU

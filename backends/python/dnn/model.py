@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
+from typing import Any
 
 # The runtime vendored beside this file, not one that the environment may have installed.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -24,9 +24,7 @@ class TritonPythonModel:
         """Load `model.onnx`; thread count and buckets come from the model's parameters."""
         parameters = json.loads(args["model_config"]).get("parameters", {})
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = int(parameters["intra_op_threads"]["string_value"]) or len(
-            os.sched_getaffinity(0)
-        )
+        options.intra_op_num_threads = int(parameters["intra_op_threads"]["string_value"])
         # Spinning threads would take cores from the preprocess instances.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         path = Path(__file__).parent / "model.onnx"
@@ -36,8 +34,8 @@ class TritonPythonModel:
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """Requests of one bucket run together; each gets exactly its own candidates back."""
-        users = [pb_utils.get_input_tensor_by_name(request, "user").as_numpy() for request in requests]
-        items = [pb_utils.get_input_tensor_by_name(request, "items").as_numpy() for request in requests]
+        users = [_input(request, "user") for request in requests]
+        items = [_input(request, "items") for request in requests]
         counts = [array.shape[1] for array in items]
         groups, errors = group_by_bucket(counts, self._buckets)
         # `preprocess` lets no such request through; this is for whoever calls the model directly.
@@ -61,3 +59,9 @@ class TritonPythonModel:
                 ]
                 responses[index] = pb_utils.InferenceResponse(tensors)
         return [responses[index] for index in range(len(requests))]
+
+
+def _input(request: pb_utils.InferenceRequest, name: str) -> np.ndarray[Any, Any]:
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    assert tensor is not None  # Triton sends no request without a required input
+    return tensor.as_numpy()

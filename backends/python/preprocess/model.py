@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 # The runtime vendored beside this file, not one that the environment may have installed.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -28,7 +29,7 @@ class TritonPythonModel:
         results = self._preprocessor.run([self._tensors(request) for request in requests])
         return [self._response(result) for result in results]
 
-    def _tensors(self, request: pb_utils.InferenceRequest) -> dict[str, np.ndarray]:
+    def _tensors(self, request: pb_utils.InferenceRequest) -> dict[str, np.ndarray[Any, Any]]:
         found = ((name, pb_utils.get_input_tensor_by_name(request, name)) for name in self._names)
         return {name: tensor.as_numpy() for name, tensor in found if tensor is not None}
 
