@@ -85,13 +85,14 @@ def test_columns_in_the_wrong_order_are_caught(zoo, monkeypatch):
 
 
 def test_difference_is_absolute_for_small_and_relative_for_large_scores():
-    check = Checker({"score": np.array([0.001, 1000.0])}, tolerance=1e-3)
-    check("fine", {"score": np.array([0.0015, 1000.9])})
+    expected = {"small": np.array([0.001, 0.5]), "large": np.array([-3.0, 1000.0])}
+    check = Checker(expected, tolerance=1e-3)
+    check("fine", {"small": np.array([0.0015, 0.5]), "large": np.array([-3.6, 1000.9])})
     assert check.differences == {"fine": pytest.approx(9e-4)}
-    with pytest.raises(CompileError, match="sample row 1"):
-        check("bad", {"score": np.array([0.001, 1001.1])})
-    with pytest.raises(CompileError, match="sample row 0"):
-        check("bad", {"score": np.array([0.0021, 1000.0])})
+    with pytest.raises(CompileError, match=r"'large'.*sample row 1"):
+        check("bad", {"small": expected["small"], "large": np.array([-3.0, 1001.1])})
+    with pytest.raises(CompileError, match=r"'small'.*sample row 0"):
+        check("bad", {"small": np.array([0.0021, 0.5]), "large": expected["large"]})
 
 
 @pytest.mark.parametrize("values", [[np.nan, 2.0], [np.inf, 2.0], [-np.inf, 2.0]])

@@ -56,7 +56,8 @@ class Checker:
 
     Args:
         expected: task → original scores [rows].
-        tolerance: largest allowed difference, absolute for scores up to 1, relative beyond.
+        tolerance: largest allowed difference, in units of the task's largest score, or of 1 if that is larger
+            (a small score that is left of large sums has their rounding error).
     """
 
     def __init__(self, expected: Arrays, tolerance: float) -> None:
@@ -73,8 +74,9 @@ class Checker:
         worst = 0.0
         for task, actual in outputs.items():
             wanted, found = self.expected[task].reshape(-1), actual.reshape(-1).astype(np.float64)
+            scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
             with np.errstate(invalid="ignore"):
-                difference = np.abs(found - wanted) / np.maximum(1.0, np.abs(wanted))
+                difference = np.abs(found - wanted) / scale
             # Equal infinities and NaNs are equal; a NaN on one side only must not pass as "no difference".
             same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
             difference = np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
