@@ -29,8 +29,9 @@ _WIRE = {
 
 # Processes of the Python backend. They map the same table files, so a further one costs little memory.
 # gpu: one preprocess process cannot keep the GPU busy (4 against 1: 1.9 times the throughput, measured).
-# cpu: two overlap receiving one batch with computing another.
-_PREPROCESS_INSTANCES = {"cpu": 2, "gpu": 4}
+# cpu: one sees the whole queue, and a pass over several requests costs little more than one over a single one
+# (two against one, on 2 cores with 4 clients: half the throughput, measured).
+_PREPROCESS_INSTANCES = {"cpu": 1, "gpu": 4}
 # One process sees the whole queue and can merge it. One thread: a second one costs more CPU than it saves time
 # in networks of this size (example, N = 512: 2.2 times the CPU, 7 % less time), and ONNX Runtime's own default,
 # all cores of the host, is throttled where a container has a CPU quota.
