@@ -58,7 +58,7 @@ def run(plan: p.Plan, requests: Sequence[Mapping[str, Any]]) -> list[Features | 
     codes = [int(key) for key in CODES["codes.bin"]]
     vocabularies["codes.bin"] = IntVocabulary.build(codes, np.arange(3))
     table = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
-    return Preprocessor(plan, {"t": table}, vocabularies).run(
+    return Preprocessor(plan, {"arena.bin": table}, vocabularies).run(
         [to_tensors(plan.features, r) for r in requests]
     )
 
