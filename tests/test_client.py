@@ -194,14 +194,7 @@ def test_no_candidates_are_for_the_server_to_refuse(client: RankingClient, trito
         ({"hour": [3]}, {"item_id": ["a"]}, r"feature 'hour': has 1 dimensions \(give one value\)"),
         ({"hour": 3}, {"item_id": "a"}, r"feature 'item_id': has 0 dimensions \(give a list\)"),
         ({"hour": 3}, {"item_id": [1, 2]}, "feature 'item_id': holds int where strings are expected"),
-        pytest.param(
-            {"hour": 3},
-            {"item_id": ["a", None]},
-            "feature 'item_id': holds NoneType where strings",
-            marks=pytest.mark.xfail(
-                strict=True, reason="bireme.requests lets None through; it is sent as 'None'"
-            ),
-        ),
+        ({"hour": 3}, {"item_id": ["a", None]}, "feature 'item_id': holds NoneType where strings"),
         ({"hour": 3}, {"item_id": ["a"], "sizes": [[1, 2**31]]}, "feature 'sizes': does not hold int32"),
         ({"hour": 3}, {"item_id": ["a"], "price": ["1"]}, "feature 'price': does not hold float32 values"),
         ({"hour": 3}, {"item_id": ["a"], "sizes": [[1, 2], [3]]}, "feature 'sizes': does not hold int32"),

@@ -29,7 +29,8 @@ _NEEDS = {
     numpy        below 2 for 24.10, whose Python backend predates numpy 2
     onnxruntime  runs the dense network""",
     "gpu": """ started with --gpus=1, with numpy (below 2 for 24.10)
-installed in its Python. First build the engine on the GPU that will serve it: {repository}/{model}_dnn/1/BUILD_PLAN.txt""",
+installed in its Python. Before that, build the engine on the GPU that will serve it; how, says
+    {repository}/{model}_dnn/1/BUILD_PLAN.txt""",
 }
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 from served_helpers import Original, Tensors
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme.build import build
 from bireme.requests import Request, to_tensors
@@ -36,6 +39,17 @@ def repository(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The emitted model repository. Copy it to change it."""
     folder = tmp_path_factory.mktemp("repository")
     build(spec, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def two_instances(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository with two preprocess processes, whatever the emitter thinks best."""
+    folder = shutil.copytree(repository, tmp_path_factory.mktemp("two_instances") / "repository")
+    path = folder / "obd_preprocess" / "config.pbtxt"
+    config = text_format.Parse(path.read_text(), ModelConfig())
+    config.instance_group[0].count = 2
+    path.write_text(text_format.MessageToString(config))
     return folder
 
 

@@ -151,14 +151,21 @@ def test_one_request_is_always_answered_alike(server: TritonServer, tensors: Ten
     assert max(in_parallel([asker(server, turn, cases, 50) for turn in range(8)])) <= 1e-6
 
 
-def test_instances_share_one_copy_of_the_tables(server: TritonServer, repository: Path) -> None:
-    """Every preprocess process maps the very files, shared and read-only."""
-    processes = [pid for pid, name in live_stubs(server._prefix).items() if name.startswith("obd_preprocess")]
-    assert len(processes) == 2
-    arenas = sorted((repository / "obd_preprocess" / "1").glob("arena_*.bin"))
-    assert arenas
-    for pid in processes:
-        maps = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
-        mapped = {fields[-1]: (fields[1], int(fields[4])) for fields in maps if len(fields) == 6}
-        for arena in arenas:
-            assert mapped[str(arena)] == ("r--s", arena.stat().st_ino)
+def test_two_instances_answer_from_one_copy_of_the_tables(
+    two_instances: Path, tensors: Tensors, original: Original
+) -> None:
+    """Both processes map the very files, shared and read-only, and whoever answers, the scores are right."""
+    cases = {}
+    for case, count in enumerate([1, 512]):
+        request = with_candidates(tensors, count) | {"hour": np.array([[case * 23]])}
+        cases[case] = (request, original.scores(request))
+    with TritonServer(two_instances, exit_timeout=0) as server:
+        assert max(in_parallel([asker(server, turn, cases, 40) for turn in range(8)])) <= TOLERANCE
+        instances = {name: pid for pid, name in live_stubs(server._prefix).items()}
+        assert {"obd_preprocess_0_0", "obd_preprocess_0_1"} <= set(instances)
+        arenas = sorted((two_instances / "obd_preprocess" / "1").glob("arena_*.bin"))
+        assert arenas
+        for name in ("obd_preprocess_0_0", "obd_preprocess_0_1"):
+            lines = Path(f"/proc/{instances[name]}/maps").read_text().splitlines()
+            maps = {f[-1]: (f[1], int(f[4])) for f in map(str.split, lines) if len(f) == 6}
+            assert [maps[str(arena)] for arena in arenas] == [("r--s", a.stat().st_ino) for a in arenas]
