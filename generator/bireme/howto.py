@@ -11,15 +11,13 @@ __all__ = ["howto"]
 _CPU_HERE = """\
 Serve it here, with the real tritonserver that the PyPI package nvidia-pytriton carries:
 
-    bireme serve --repository {repository}        # waits until ready, ranks the example request
-    tritonserver --model-repository={repository}  # the bare server; any tritonserver flag works
-
-(both are in {bin}/; no need to activate the environment)"""
+    {bin}/bireme serve --repository {repository}        # also ranks the example request
+    {bin}/tritonserver --model-repository={repository}  # the bare server; takes all its flags"""
 
 _CONTAINER = """\
 Serve it in NVIDIA's container:
 
-    docker run --rm --shm-size=1g -p 8000-8002:8000-8002 -v "$PWD/{repository}:/models:ro" IMAGE \\
+    docker run --rm --shm-size=1g -p 8000-8002:8000-8002 -v "{mount}:/models:ro" IMAGE \\
         tritonserver --model-repository=/models --model-load-thread-count=1
 
 IMAGE: nvcr.io/nvidia/tritonserver:24.10-py3 or newer{needs}"""
@@ -43,7 +41,8 @@ def howto(model: str, repository: Path, target: Target, bin_folder: Path) -> str
         target: what it was built for.
         bin_folder: where the `bireme` and `tritonserver` commands are.
     """
-    values = {"repository": repository, "model": model, "bin": bin_folder}
+    mount = repository if repository.is_absolute() else f"$PWD/{repository}"
+    values = {"repository": repository, "mount": mount, "model": model, "bin": bin_folder}
     parts = [] if target == "gpu" else [_CPU_HERE.format(**values)]
     parts.append(_CONTAINER.format(**values, needs=_NEEDS[target].format(**values)))
     return "\n\n".join(parts)
