@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from compiler_helpers import Served, make_spec
-from compiler_models import MODELS, Made
+from compiler_models import MODELS
+from compiler_parts import Made
 
 from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.fold import fold

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compiler_helpers import make_spec
-from compiler_models import Inputs, Made, keras_model, made, variable
+from compiler_parts import Inputs, Made, keras_model, made, variable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import layers

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
-from compiler_models import made
+from compiler_parts import made
 
 from bireme.compiler.canonical import canonicalise
 from bireme.compiler.dense import OPSET, runner, to_onnx

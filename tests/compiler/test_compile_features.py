@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compiler_helpers import make_spec
-from compiler_models import made, variable
+from compiler_parts import made, variable
 
 from bireme.compiler.features import check_task_names, read_features
 from bireme.compiler.pipeline import compile_model

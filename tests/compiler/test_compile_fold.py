@@ -7,7 +7,7 @@ import onnx
 import pytest
 import tensorflow as tf
 from compiler_helpers import make_spec, weights_of
-from compiler_models import made, table, variable
+from compiler_parts import made, table, variable
 
 from bireme.compiler.fold import fold, table_reads
 from bireme.compiler.load import SavedModel, load

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compiler_helpers import make_spec
-from compiler_models import Inputs, Made, column, head, keras_model, made, variable
+from compiler_parts import Inputs, Made, column, head, keras_model, made, variable
 from keras import layers
 
 from bireme.compiler.load import SavedModel, fill_unused, load

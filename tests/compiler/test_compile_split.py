@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from compiler_models import made, table, variable
+from compiler_parts import made, table, variable
 
 from bireme.compiler.graph import Graph, Node
 from bireme.compiler.pipeline import compile_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from compiler_helpers import make_spec
-from compiler_models import Made, made
+from compiler_parts import Made, made
 
 from bireme.compiler.check import as_function
 from bireme.compiler.load import SavedModel, fill_unused, load
