@@ -38,11 +38,11 @@ def inputs(config: ModelConfig) -> dict[str, tuple[str, list[int], bool, bool]]:
 def test_features_become_inputs_without_the_users_dimension(target: str) -> None:
     preprocess = configs(target)["_preprocess"]
     assert inputs(preprocess) == {
-        "user_id": ("TYPE_STRING", [1], False, False),
+        "user_id": ("TYPE_STRING", [1], False, True),
         "clicked": ("TYPE_STRING", [-1], True, True),
         "price": ("TYPE_FP32", [-1], True, True),
-        "tags": ("TYPE_INT64", [-1, 3], True, False),
-        "seen": ("TYPE_BOOL", [-1, -1], True, False),
+        "tags": ("TYPE_INT64", [-1, 3], True, True),
+        "seen": ("TYPE_BOOL", [-1, -1], True, True),
     }
     assert preprocess.max_batch_size == 6
     assert preprocess.HasField("dynamic_batching")
@@ -61,22 +61,14 @@ def test_features_become_inputs_without_the_users_dimension(target: str) -> None
 )
 def test_every_dtype_of_a_feature_has_its_wire_type(dtype: str, wire: str) -> None:
     made = configs("cpu", features=(Feature("f", "user", dtype, 5),))
-    assert inputs(made["_preprocess"])["f"] == (f"TYPE_{wire}", [5], False, False)
+    assert inputs(made["_preprocess"])["f"] == (f"TYPE_{wire}", [5], False, True)
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
-def test_optional_inputs_agree_between_ensemble_and_preprocess(target: str) -> None:
+def test_every_input_reaches_preprocess_which_names_a_missing_one(target: str) -> None:
     made = configs(target)
-    optional = {name for name, (_, _, _, flag) in inputs(made[""]).items() if flag}
-    assert optional == {name for name, (_, _, _, flag) in inputs(made["_preprocess"]).items() if flag}
-    assert optional == {"clicked", "price"}
-
-
-def test_a_default_that_is_false_or_empty_still_makes_an_input_optional() -> None:
-    features = tuple(
-        Feature(f"f{i}", "user", "int64", default=value) for i, value in enumerate([0, False, [], ""])
-    )
-    assert all(flag for *_, flag in inputs(configs("cpu", features=features)["_preprocess"]).values())
+    for name in ("", "_preprocess"):
+        assert all(flag for *_, flag in inputs(made[name]).values())
 
 
 def test_cpu_has_two_python_steps_on_the_cpu() -> None:

@@ -106,11 +106,6 @@ def test_a_bad_request_is_told_what_is_wrong(case: str, send: Bare, tensors: Ten
 
 
 @pytest.mark.parametrize("name", ["hour", "user_feature_0", "item_id", "item_feature_0"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="with optional inputs beside it Triton 2.51 counts inputs and says 'unexpected deadlock';"
-    " inputs that are all optional in config.pbtxt reach preprocess, which names the feature",
-)
 def test_a_missing_feature_is_named(name: str, send: Bare, tensors: Tensors) -> None:
     del tensors[name]
     with pytest.raises(InferenceServerException, match=f"feature '{name}' is missing and has no default"):

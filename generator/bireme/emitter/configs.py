@@ -59,6 +59,9 @@ def _feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
 
     `ragged` sets allow_ragged_batch wherever a length varies: without it Triton merges only requests with
     equal numbers of candidates, that is, hardly any.
+
+    All are optional for Triton, whether they have a default or not: `preprocess` itself refuses a request that
+    lacks one, by name. Triton 2.51, if some inputs are optional, only reports an "unexpected deadlock".
     """
     inputs = []
     for feature in contract.features:
@@ -71,7 +74,7 @@ def _feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
                 data_type=_WIRE[feature.dtype],
                 dims=dims or [1],
                 allow_ragged_batch=ragged and -1 in dims,
-                optional=feature.default is not None,
+                optional=True,
             )
         )
     return inputs
@@ -187,9 +190,7 @@ def _postprocess(contract: Contract) -> ModelConfig:
 def _ensemble(contract: Contract) -> ModelConfig:
     """The model that clients call. Triton allows it neither instances nor batching of its own.
 
-    An input is optional here exactly if it is so in `preprocess`: Triton does not compare the two at load,
-    and a request that leaves a required one out would fail inside. The parameter tells clients what the dims
-    do not: which side a feature is on.
+    The parameter tells clients what the dims do not: which side a feature is on, and which have a default.
     """
     config = ModelConfig(
         name=contract.model,
