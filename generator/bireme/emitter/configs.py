@@ -60,8 +60,8 @@ def _feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
     `ragged` sets allow_ragged_batch wherever a length varies: without it Triton merges only requests with
     equal numbers of candidates, that is, hardly any.
 
-    All are optional for Triton, whether they have a default or not: `preprocess` itself refuses a request that
-    lacks one, by name. Triton 2.51, if some inputs are optional, only reports an "unexpected deadlock".
+    All are optional for Triton, whether they have a default or not: `preprocess` itself refuses a request
+    that lacks one, by name. Triton 2.51, if some inputs are optional, just says "unexpected deadlock".
     """
     inputs = []
     for feature in contract.features:
