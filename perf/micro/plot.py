@@ -11,7 +11,7 @@ from ratios import Spread
 
 __all__ = ["draw"]
 
-_COLORS = ("#2166ac", "#1b7837", "#b2182b")
+_COLORS = ("#2166ac", "#1b7837", "#e08214", "#b2182b")
 
 
 def draw(

@@ -2,8 +2,9 @@
 
     python perf/micro/preprocess_slope.py --spec examples/obd/bireme.yaml
 
-Measures the runtime itself, without a server, beside two bounds, in turn: merely moving arrays of that size,
-and the same transforms in a loop over rows. Prints costs and slopes, writes JSON and a picture.
+Measures the runtime itself, without a server, beside three other things, in turn: merely moving arrays of
+that size, merely turning the strings into Python objects, and the same transforms in a loop over rows of such
+objects. Prints costs and slopes, writes JSON and a picture.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a file, Python look
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
 from bireme.errors import VerifyError
 from bireme.requests import read_requests, to_tensors
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.verify import read_vocabularies
 from bireme_runtime.preprocessor import Features, Preprocessor
+from bireme_runtime.wire import Payload, WireStrings
 from files import write_figure, write_json
 from machine import describe
 from micro.arrays import BareArrays
@@ -42,7 +45,7 @@ Costs = dict[str, list[list[float]]]
 Ready = Callable[[], Callable[[], Any]]
 """Makes a request ready; what it returns handles it, and is what is measured."""
 
-ARRAYS, RUNTIME, ROWS = "bare arrays", "preprocess", "row loop"
+ARRAYS, RUNTIME, OBJECTS, ROWS = "bare arrays", "preprocess", "strings to objects", "row loop"
 _COUNTS = (1, 20, 80, 160, 320, 512)
 _WIDTH = 110  # columns that the table needs, also where there is no terminal
 _REQUESTS = 8  # different ones for each N
@@ -84,7 +87,7 @@ def lines(counts: Sequence[int], costs: Sequence[Sequence[float]]) -> tuple[Spre
 
 
 def prepare(spec: BuildSpec, repository: Path) -> dict[str, list[list[Ready]]]:
-    """The three methods on the same requests; checked to give the same blocks.
+    """The methods on the same requests; runtime and row loop are checked to give the same blocks.
 
     Raises:
         VerifyError: the row loop and the runtime differ.
@@ -98,19 +101,37 @@ def prepare(spec: BuildSpec, repository: Path) -> dict[str, list[list[Ready]]]:
 
     words = read_vocabularies(plan, folder)
     recorded = read_requests(spec.samples) if spec.samples is not None else []
-    methods: dict[str, list[list[Ready]]] = {ARRAYS: [], RUNTIME: [], ROWS: []}
+    methods: dict[str, list[list[Ready]]] = {ARRAYS: [], RUNTIME: [], OBJECTS: [], ROWS: []}
     for n in _COUNTS:
         calls: dict[str, list[Ready]] = {name: [] for name in methods}
         for number, request in enumerate(make_traffic(plan, words, recorded, n, _REQUESTS)):
             tensors = to_tensors(plan.features, request)
-            _require_equal(f"request {number} of N = {n}", handle(tensors), loop.run(tensors))
+            _require_equal(f"request {number} of N = {n}", handle(_as_sent(tensors)), loop.run(tensors))
             bare = arrays.prepare(tensors)
             calls[ARRAYS].append(partial(partial, arrays.run, *bare))
-            calls[RUNTIME].append(partial(_ready, handle, tensors))
+            calls[RUNTIME].append(partial(partial, handle, _as_sent(tensors)))
+            texts = [array.payload for array in _as_sent(tensors).values() if isinstance(array, WireStrings)]
+            calls[OBJECTS].append(partial(partial, _to_objects, texts))
             calls[ROWS].append(partial(_ready, loop.run, tensors))
         for name in methods:
             methods[name].append(calls[name])
     return methods
+
+
+def _as_sent(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """What the runtime gets in a server: strings that are still in the form in which they travel."""
+    sent = dict(tensors)
+    for name, array in tensors.items():
+        if array.dtype == np.object_:
+            raw = serialize_byte_tensor(array).item() if array.size else b""
+            sent[name] = Payload(np.frombuffer(raw, np.uint8)).reshape(array.shape)
+    return sent
+
+
+def _to_objects(texts: Sequence[Any]) -> None:
+    """What Triton's Python backend does with strings unless it is told otherwise; a row loop needs it."""
+    for payload in texts:
+        deserialize_bytes_tensor(payload)
 
 
 def _ready(run: Callable[[Any], Any], tensors: Mapping[str, Any]) -> Callable[[], Any]:

@@ -14,9 +14,9 @@ import numpy as np
 
 from .plan import Feature, Side
 from .strings import FlatStrings
+from .wire import join
 
 Array = np.ndarray[Any, Any]
-_NO_TEXT = np.empty(0, dtype=object)
 
 
 class RequestError(ValueError):
@@ -146,7 +146,9 @@ class Batch:
         texts = [feature for feature in features if feature.dtype == "string"]
         for feature in features:
             if feature.dtype != "string":
-                values, lengths = self._values(feature)
+                parts, lengths = self._tensors(feature)
+                flat = [part.reshape(-1) for part in parts]
+                values = flat[0] if len(flat) == 1 else np.concatenate(flat)
                 self.columns[feature.name] = Column(values, lengths)
                 self._refuse_not_finite(feature, values, lengths)
         self._add_texts(texts)
@@ -164,27 +166,26 @@ class Batch:
         lengths = np.concatenate([self._strings.lengths[first:last] for first, last in spans])
         return FlatStrings(self._strings.data, starts, lengths)
 
-    def _values(self, feature: Feature) -> tuple[Array, Array | None]:
-        """A feature's elements of all requests, and how many each row has, for a sequence."""
+    def _tensors(self, feature: Feature) -> tuple[list[Array], Array | None]:
+        """A feature's tensor of each request, and how many elements each row has, for a sequence."""
         parts, lengths = [], []
         for request, rows in zip(self.requests, self.rows[feature.side].tolist(), strict=True):
             array = request.tensors.get(feature.name)
             if array is None:
                 array = _default(feature, rows)
-            parts.append(array.reshape(-1))
+            parts.append(array)
             if feature.length is not None:
                 lengths.append(np.full(rows, array.shape[-1], dtype=np.int64))
-        flat = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return flat, np.concatenate(lengths) if lengths else None
+        return parts, np.concatenate(lengths) if lengths else None
 
     def _add_texts(self, features: Sequence[Feature]) -> None:
         """All strings of the batch become one buffer: joined once, checked once."""
-        found = [self._values(feature) for feature in features]
-        self._strings = FlatStrings.from_objects(np.concatenate([_NO_TEXT, *(values for values, _ in found)]))
+        found = [self._tensors(feature) for feature in features]
+        self._strings = join([part for parts, _ in found for part in parts])
         self._spans: dict[str, tuple[int, int]] = {}
         end = 0
-        for feature, (values, lengths) in zip(features, found, strict=True):
-            start, end = end, end + values.size
+        for feature, (parts, lengths) in zip(features, found, strict=True):
+            start, end = end, end + sum(part.size for part in parts)
             self._spans[feature.name] = (start, end)
             self.columns[feature.name] = Column(self._strings.take(slice(start, end)), lengths)
         bad = self._strings.invalid_utf8()

@@ -13,6 +13,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from bireme_runtime.preprocessor import Features, Preprocessor
+from bireme_runtime.wire import install
 
 
 class TritonPythonModel:
@@ -21,7 +22,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:  # noqa: ARG002 - Triton passes it
         """Open the feature plan that lies beside this file."""
         self._preprocessor = Preprocessor.open(Path(__file__).parent)
-        self._names = [feature.name for feature in self._preprocessor.plan.features]
+        install(pb_utils)
         self._pads = self._preprocessor.plan.pad
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
@@ -30,8 +31,8 @@ class TritonPythonModel:
         return [self._response(result) for result in results]
 
     def _tensors(self, request: pb_utils.InferenceRequest) -> dict[str, np.ndarray[Any, Any]]:
-        found = ((name, pb_utils.get_input_tensor_by_name(request, name)) for name in self._names)
-        return {name: tensor.as_numpy() for name, tensor in found if tensor is not None}
+        # Not `get_input_tensor_by_name`: it goes through all inputs at every call.
+        return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
 
     def _response(self, result: Features | ValueError) -> pb_utils.InferenceResponse:
         if isinstance(result, ValueError):

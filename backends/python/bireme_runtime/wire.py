@@ -1,0 +1,136 @@
+"""Strings as they travel, kept as bytes: none of them becomes a Python object.
+
+Triton's Python backend turns every string into an object before `execute` runs, in a Python loop. It looks
+the function for that up in its utilities module at each call, so a model may put `Payload` in its place.
+Where a backend does not ask for it, arrays of objects arrive as ever, and `join` takes those too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .strings import PADDING, FlatStrings
+
+__all__ = ["Payload", "WireStrings", "install", "join"]
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+_LENGTH = struct.Struct("<I")
+_TAIL = np.zeros(PADDING, np.uint8)
+
+
+class WireStrings(np.ndarray[Any, Any]):
+    """Stands for a tensor of strings: its shape is the tensor's, its elements mean nothing.
+
+    Args:
+        payload: uint8 [bytes]: the strings in C order, each as its length (4 bytes, little-endian) and its
+            bytes. A slice of the array would still have all of it, so there must be none.
+    """
+
+    payload: Bytes
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.payload = getattr(other, "payload", None)  # type: ignore[assignment]
+
+
+class Payload:
+    """What a backend gets in place of a flat array of strings; all that it does with it is to reshape it.
+
+    Args:
+        payload: as in `WireStrings`. The server has checked that it is whole.
+    """
+
+    def __init__(self, payload: Bytes) -> None:
+        self._payload = payload
+
+    def reshape(self, shape: Sequence[int]) -> WireStrings:
+        """The tensor."""
+        tensor = np.empty(shape, np.bool_).view(WireStrings)
+        tensor.payload = self._payload
+        return tensor
+
+
+def install(backend: Any) -> None:
+    """Make a Python backend hand over `WireStrings`.
+
+    Args:
+        backend: the module `triton_python_backend_utils`.
+    """
+    if hasattr(backend, "deserialize_bytes_tensor"):
+        backend.deserialize_bytes_tensor = Payload
+
+
+def join(tensors: Sequence[npt.NDArray[Any]]) -> FlatStrings:
+    """All strings of several tensors, in order.
+
+    Args:
+        tensors: arrays of objects (bytes or text), or `WireStrings`.
+
+    Raises:
+        TypeError: an object is neither bytes nor text.
+    """
+    if not any(isinstance(tensor, WireStrings) for tensor in tensors):
+        return FlatStrings.from_list([item for tensor in tensors for item in tensor.ravel().tolist()])
+    data = np.concatenate([*map(_payload, tensors), _TAIL])
+    prefixes, lengths = _find(data, data.size - PADDING, sum(tensor.size for tensor in tensors))
+    if lengths.max(initial=0) >= 0x80:
+        # Such a length is no ASCII text, and would look like broken UTF-8 beside the strings.
+        data[(prefixes[:, None] + np.arange(_LENGTH.size)).reshape(-1)] = 0
+    return FlatStrings(data, prefixes + _LENGTH.size, lengths)
+
+
+def _payload(tensor: npt.NDArray[Any]) -> Bytes:
+    if isinstance(tensor, WireStrings):
+        return tensor.payload
+    strings = FlatStrings.from_objects(tensor)  # the default of a feature that a request left out
+    texts = [strings[index] for index in range(len(strings))]
+    return np.frombuffer(b"".join(_LENGTH.pack(len(text)) + text for text in texts), np.uint8)
+
+
+def _find(data: Bytes, end: int, count: int) -> tuple[Ints, Ints]:
+    """Where the length of each of `count` strings in `data[:end]` is, and the length."""
+    prefixes = _likely(data, end)
+    lengths = data[prefixes].astype(np.int64)
+    following = prefixes + lengths + _LENGTH.size
+    # They are the lengths and nothing else if each leads to the next, from the first byte to the end.
+    if (
+        prefixes.size == count
+        and (following == np.append(prefixes, end)[1:]).all()
+        and not prefixes[:1].any()
+    ):
+        return prefixes, lengths
+    prefixes = _one_by_one(data.tobytes(), count)
+    return prefixes, np.diff(prefixes, append=end) - _LENGTH.size
+
+
+def _likely(data: Bytes, end: int) -> Ints:
+    """Where lengths are, unless strings are longer than 255 bytes or hold zero bytes beside each other.
+
+    Then three zero bytes in a row are the upper bytes of a length, and four the length of an empty string.
+    """
+    zero = np.zeros(end + 2, np.bool_)
+    np.equal(data[:end], 0, out=zero[1:-1])
+    edges = np.flatnonzero(zero[1:] != zero[:-1])
+    starts: Ints = edges[::2]
+    sizes: Ints = edges[1::2] - starts
+    if (sizes == 3).all():
+        return starts - 1
+    starts, sizes = starts[sizes >= 3], sizes[sizes >= 3]
+    repeats = np.maximum(sizes // 4, 1)
+    rank = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    places: Ints = np.repeat(np.where(sizes == 3, starts - 1, starts), repeats) + 4 * rank
+    return places
+
+
+def _one_by_one(raw: bytes, count: int) -> Ints:
+    """Where each length is, whatever the strings hold."""
+    prefixes, at = [], 0
+    for _ in range(count):
+        prefixes.append(at)
+        at += _LENGTH.size + _LENGTH.unpack_from(raw, at)[0]
+    return np.array(prefixes, np.int64)
