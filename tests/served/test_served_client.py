@@ -121,6 +121,38 @@ def test_a_late_answer_is_not_taken_for_the_next_one(
 
 
 @both
+def test_callers_who_give_up_do_not_disturb_the_others(
+    protocol: Protocol, server: TritonServer, tensors: Tensors, original: Original
+) -> None:
+    """Requests abandoned on the way, in the queue, in either model: what is answered is right."""
+    large = with_candidates(tensors, 512)
+    expected = {80: original.scores(tensors), 512: original.scores(large)}
+
+    def ask(turn: int) -> tuple[int, float]:
+        """(given up, largest difference): half of the callers have a few milliseconds' patience."""
+        timeout = 0.002 + 0.002 * turn if turn < 4 else 30.0
+        client = RankingClient(url_of(server, protocol), "obd", protocol, timeout)
+        given_up, worst = 0, 0.0
+        for step in range(60):
+            request = large if turn < 4 or step % 2 else tensors
+            try:
+                found = client.infer(request)["click"]
+            except ClientError as error:
+                if turn >= 4 or "gave no answer within" not in error.message:
+                    raise
+                given_up += 1
+            else:
+                worst = max(worst, float(np.abs(found - expected[found.shape[1]]).max()))
+        return given_up, worst
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(ask, range(8)))
+    assert sum(given_up for given_up, _ in results)
+    assert max(worst for _, worst in results) <= TOLERANCE
+    server.check()
+
+
+@both
 def test_a_model_that_is_not_there(protocol: Protocol, server: TritonServer) -> None:
     url = url_of(server, protocol)
     with pytest.raises(ClientError, match=rf"{url}: Request for unknown model: 'shop' is not found"):
