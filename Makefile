@@ -68,6 +68,7 @@ lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/mypy
 	$(BIN)/mypy backends/python/preprocess/model.py
 	$(BIN)/mypy backends/python/dnn/model.py
+	MYPYPATH=perf $(BIN)/mypy perf/*.py perf/*/*.py
 
 .PHONY: test
 test: lint $(SAVED_MODEL) ## lint and all tests that need no GPU

@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from bireme.server.ports import Ports, free_ports
 from bireme.server.process import TritonServer
+
+# On a shared machine an example may take any time; what hangs is stopped by the tests' own limits.
+settings.register_profile("bireme", deadline=None)
+settings.load_profile("bireme")
 
 
 @pytest.fixture

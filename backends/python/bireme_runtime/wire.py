@@ -1,8 +1,9 @@
 """Strings as they travel, kept as bytes: none of them becomes a Python object.
 
 Triton's Python backend turns every string into an object before `execute` runs, in a Python loop. It looks
-the function for that up in its utilities module at each call, so a model may put `Payload` in its place.
-Where a backend does not ask for it, arrays of objects arrive as ever, and `join` takes those too.
+the function for that up in its utilities module at each call, so a model may put `Payload` in its place. No
+document promises that; it was seen in 24.10 (server 2.51), which also checks every payload before. Where a
+backend does not ask for the function, arrays of objects arrive as ever, and `join` takes those too.
 """
 
 from __future__ import annotations
