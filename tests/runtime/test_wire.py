@@ -63,6 +63,17 @@ def test_the_payload_is_not_written_to():
     np.testing.assert_array_equal(given.payload, before)
 
 
+@pytest.mark.parametrize("payload", [b"", b"\5\0\0\0ab", b"\1\0\0\0ab", b"\1\0\0", b"\0\0\0\0" * 2])
+def test_a_payload_that_is_not_whole_is_refused(payload):
+    with pytest.raises(ValueError, match=f"a payload of {len(payload)} bytes does not hold 1 strings"):
+        join([Payload(np.frombuffer(payload, np.uint8)).reshape([1])])
+
+
+def test_one_string_of_many_megabytes():
+    strings = [b"a", bytes(1 << 24), b"b"]
+    assert contents(join([tensor(strings)])) == strings
+
+
 def test_the_shape_is_the_tensors():
     assert tensor([b"a", b"b", b"c", b"d", b"e", b"f"], (1, 2, 3)).shape == (1, 2, 3)
     assert tensor([], (1, 0)).shape == (1, 0)

@@ -8,7 +8,7 @@ backend does not ask for the function, arrays of objects arrive as ever, and `jo
 
 from __future__ import annotations
 
-import struct
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +21,7 @@ __all__ = ["Payload", "WireStrings", "install", "join"]
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-_LENGTH = struct.Struct("<I")
+_PREFIX = 4  # bytes of a length
 _TAIL = np.zeros(PADDING, np.uint8)
 
 
@@ -75,29 +75,32 @@ def join(tensors: Sequence[npt.NDArray[Any]]) -> FlatStrings:
     Raises:
         TypeError: an object is neither bytes nor text.
     """
-    if not any(isinstance(tensor, WireStrings) for tensor in tensors):
-        return FlatStrings.from_list([item for tensor in tensors for item in tensor.ravel().tolist()])
-    data = np.concatenate([*map(_payload, tensors), _TAIL])
+    parts: list[FlatStrings] = []
+    for sent, group in itertools.groupby(tensors, lambda tensor: isinstance(tensor, WireStrings)):
+        run = list(group)
+        parts.append(_read(run) if sent else _flatten(run))  # type: ignore[arg-type]
+    return FlatStrings.concat(parts)
+
+
+def _flatten(tensors: Sequence[npt.NDArray[Any]]) -> FlatStrings:
+    """Arrays of objects: the default of a feature that a request left out, or all if no payload came."""
+    return FlatStrings.from_list([item for tensor in tensors for item in tensor.ravel().tolist()])
+
+
+def _read(tensors: Sequence[WireStrings]) -> FlatStrings:
+    data = np.concatenate([*(tensor.payload for tensor in tensors), _TAIL])
     prefixes, lengths = _find(data, data.size - PADDING, sum(tensor.size for tensor in tensors))
     if lengths.max(initial=0) >= 0x80:
         # Such a length is no ASCII text, and would look like broken UTF-8 beside the strings.
-        data[(prefixes[:, None] + np.arange(_LENGTH.size)).reshape(-1)] = 0
-    return FlatStrings(data, prefixes + _LENGTH.size, lengths)
-
-
-def _payload(tensor: npt.NDArray[Any]) -> Bytes:
-    if isinstance(tensor, WireStrings):
-        return tensor.payload
-    strings = FlatStrings.from_objects(tensor)  # the default of a feature that a request left out
-    texts = [strings[index] for index in range(len(strings))]
-    return np.frombuffer(b"".join(_LENGTH.pack(len(text)) + text for text in texts), np.uint8)
+        data[(prefixes[:, None] + np.arange(_PREFIX)).reshape(-1)] = 0
+    return FlatStrings(data, prefixes + _PREFIX, lengths)
 
 
 def _find(data: Bytes, end: int, count: int) -> tuple[Ints, Ints]:
     """Where the length of each of `count` strings in `data[:end]` is, and the length."""
     prefixes = _likely(data, end)
     lengths = data[prefixes].astype(np.int64)
-    following = prefixes + lengths + _LENGTH.size
+    following = prefixes + lengths + _PREFIX
     # They are the lengths and nothing else if each leads to the next, from the first byte to the end.
     if (
         prefixes.size == count
@@ -105,8 +108,8 @@ def _find(data: Bytes, end: int, count: int) -> tuple[Ints, Ints]:
         and not prefixes[:1].any()
     ):
         return prefixes, lengths
-    prefixes = _one_by_one(data.tobytes(), count)
-    return prefixes, np.diff(prefixes, append=end) - _LENGTH.size
+    prefixes = _chain(data, end, count)
+    return prefixes, np.diff(prefixes, append=end) - _PREFIX
 
 
 def _likely(data: Bytes, end: int) -> Ints:
@@ -128,10 +131,31 @@ def _likely(data: Bytes, end: int) -> Ints:
     return places
 
 
-def _one_by_one(raw: bytes, count: int) -> Ints:
-    """Where each length is, whatever the strings hold."""
-    prefixes, at = [], 0
-    for _ in range(count):
-        prefixes.append(at)
-        at += _LENGTH.size + _LENGTH.unpack_from(raw, at)[0]
-    return np.array(prefixes, np.int64)
+def _chain(data: Bytes, end: int, count: int) -> Ints:
+    """Where each length is, whatever the strings hold.
+
+    From every place that could be a length follows a next one; the chain of `count` of them from the first
+    byte is put together in log2(count) doublings.
+
+    Raises:
+        ValueError: the payload is not `count` whole strings.
+    """
+    size = max(end - _PREFIX + 1, 0)
+    words: npt.NDArray[np.uint32] = np.ndarray((size,), "<u4", data, strides=(1,))
+    # The top byte of a length is zero, unless a string of 16 MB is possible.
+    places = np.flatnonzero(data[_PREFIX - 1 : end] == 0) if end < 1 << 24 else np.arange(size)
+    following = places + _PREFIX + words[places].astype(np.int64)
+    places = np.append(places, end)
+    last, nowhere = places.size - 1, places.size  # both lead to themselves
+    step = np.searchsorted(places, following)
+    step[places[np.minimum(step, last)] != following] = nowhere
+    step = np.append(step, [last, nowhere])
+    places = np.append(places, -1)
+    chain = np.zeros(1, np.int64)  # the first byte is a length: it is the first of `places`
+    while chain.size <= count:
+        chain = np.concatenate([chain, step[chain]])
+        step = step[step]
+    prefixes: Ints = places[chain[: count + 1]]
+    if prefixes[-1] != end or prefixes[:1].any() or (np.diff(prefixes) < _PREFIX).any():
+        raise ValueError(f"a payload of {end} bytes does not hold {count} strings")
+    return prefixes[:-1]
