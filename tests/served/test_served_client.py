@@ -129,8 +129,8 @@ def test_callers_who_give_up_do_not_disturb_the_others(
     expected = {80: original.scores(tensors), 512: original.scores(large)}
 
     def ask(turn: int) -> tuple[int, float]:
-        """(given up, largest difference): half of the callers have a few milliseconds' patience."""
-        timeout = 0.002 + 0.002 * turn if turn < 4 else 30.0
+        """(given up, largest difference): half of the callers have 0.5 to 4 ms of patience."""
+        timeout = 0.0005 * 2**turn if turn < 4 else 30.0
         client = RankingClient(url_of(server, protocol), "obd", protocol, timeout)
         given_up, worst = 0, 0.0
         for step in range(60):
