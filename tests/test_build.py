@@ -192,7 +192,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ({"outputs": {"x": "clik"}}, 3, "did you mean 'click'?"),
         ({"outputs": {"user": "click"}}, 2, "task 'user'"),
         ({"signature": "predict"}, 3, "serving_default"),
-        ({"saved_model": "nowhere"}, 3, "no saved_model.pb"),
+        ({"saved_model": "nowhere"}, 3, "does not exist"),
         ({"samples": "nowhere.jsonl"}, 2, "No such file"),
         ({"defaults": {"price": "cheap"}}, 2, "defaults: 'price'"),
         ({"max_users": 0}, 2, "max_users"),
@@ -225,8 +225,10 @@ def test_inspect_without_a_spec_shows_one_to_start_from(saved):
     report, advice = inspect_model(saved, [], "serving_default")
     assert {feature["side"] for feature in report["features"]} == {"item"}
     starter = yaml.safe_load(advice.split("\n\n", 1)[1])
-    assert starter["saved_model"] == str(saved)
-    report, _ = inspect_model(saved, starter["user"], "serving_default")
+    assert starter["saved_model"] == str(saved.resolve())
+    assert starter["user"] == []
+    names = advice.rsplit("of: ", 1)[1].strip().split(", ")
+    report, _ = inspect_model(saved, names[:1], "serving_default")
     assert {feature["side"] for feature in report["features"]} == {"item", "user"}
 
 

@@ -183,7 +183,7 @@ def test_no_candidates_are_for_the_server_to_refuse(client: RankingClient, trito
             {"item_id": ["a"]},
             r"feature 'hours': is not one of .* user features .*mean 'hour'\?",
         ),
-        ({"hour": 1}, {"itemid": ["a"]}, r"feature 'itemid': .*items features .*did you mean 'item_id'\?"),
+        ({"hour": 1}, {"itemid": ["a"]}, r"feature 'itemid': .*item features .*did you mean 'item_id'\?"),
         ({"hour": 1, "price": 2.0}, {"item_id": ["a"]}, "feature 'price': .*it belongs under 'items'"),
         ({}, {"item_id": ["a"], "hour": [1]}, "feature 'hour': .*it belongs under 'user'"),
         ({"zzz": 1}, {"item_id": ["a"]}, "feature 'zzz': .*user takes: hour, recent_items"),

@@ -59,7 +59,7 @@ def build(
         files=compiled.files,
         dense_onnx=compiled.dense.SerializeToString(deterministic=True),
         example_request=compiled.example,
-        provenance=compiled.source,
+        provenance={**compiled.source, "spec": spec.served()},
         report=report,
     )
     return Built(spec.model, emit(artifacts, compiled.contract, repository), report)

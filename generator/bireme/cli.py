@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from bireme import __version__
 from bireme.errors import BiremeError
@@ -25,7 +24,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_out = Console(soft_wrap=False)
+# Where there is no terminal, 80 columns would fold the tables.
+_out = Console(width=None if sys.stdout.isatty() else 120)
 _err = Console(stderr=True, soft_wrap=True)
 
 Repository = Annotated[Path, typer.Option("--repository", "-r", help="the Triton model repository")]
@@ -61,7 +61,7 @@ def inspect(
         report, advice = inspect_model(saved_model, [name for name in user.split(",") if name], signature)
     _print_report(report, as_json)
     if advice and not as_json:
-        _out.print(f"\n{escape(advice)}")
+        print(f"\n{advice}")
 
 
 @app.command()
@@ -110,9 +110,7 @@ def verify(
     spec: Annotated[Path, typer.Argument(help="the build spec (YAML)")],
     repository: Repository = Path("model_repository"),
     url: Annotated[str, typer.Option(help="host:port of a running server; default: start one")] = "",
-    protocol: Annotated[
-        ProtocolName, typer.Option(help="with --url: which protocol that is")
-    ] = ProtocolName.both,
+    protocol: Annotated[ProtocolName, typer.Option(help="required with --url")] = ProtocolName.both,
     requests: Annotated[int, typer.Option(min=1, help="requests per protocol")] = 2000,
     clients: Annotated[int, typer.Option(min=1, max=256, help="parallel clients")] = 8,
     tolerance: Annotated[float, typer.Option(min=0.0, help="largest |served - original|")] = 1e-5,
@@ -143,16 +141,13 @@ def verify(
         keys = ("protocol", "requests", "scores", "max_difference", "max_relative")
         print(json.dumps([{key: getattr(result, key) for key in keys} for result in results], indent=1))
         return
-    table = Table(
-        "protocol", "clients", "requests", "scores", "N", "max |difference|", "relative", "tolerance"
-    )
     for result in results:
-        spread = f"{min(result.counts)}…{max(result.counts)}"
-        differences = (f"{result.max_difference:.2e}", f"{result.max_relative:.1e}", f"{tolerance:.0e}")
-        counts = (str(clients), f"{result.requests:,}", f"{result.scores:,}")
-        table.add_row(result.protocol, *counts, spread, *differences)
-    _out.print(table)
-    _out.print("served scores equal the original model's within the tolerance", style="bold green")
+        print(
+            f"{result.protocol}: {result.requests:,} requests from {clients} clients,"
+            f" N {min(result.counts)} to {max(result.counts)}, {result.scores:,} scores:"
+            f" largest difference {result.max_difference:.1e} (relative {result.max_relative:.1e})"
+        )
+    print(f"served scores equal the original model's (tolerance {tolerance:.0e})")
 
 
 @app.command()

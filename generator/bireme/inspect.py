@@ -60,8 +60,9 @@ def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict
         max_users=BuildSpec.model_fields["max_users"].default,
         samples=None,
     )
-    starter = {"model": "my_ranker", "saved_model": str(path), "user": list(user) or list(known)[:1]}
-    advice = (
-        "A spec to start from (list under `user` every input that describes the user or the request):\n\n"
-    )
-    return as_data(compile_model(spec, "cpu")), advice + yaml.safe_dump(starter, sort_keys=False)
+    starter = {"model": "my_ranker", "saved_model": str(path.resolve()), "user": list(user)}
+    text = yaml.safe_dump(starter, sort_keys=False, width=10_000, allow_unicode=True)
+    if not user:
+        text += f"# user: list every input that describes the user or the request, of: {', '.join(known)}\n"
+    advice = "A spec to start from; every other field has a default (see examples/obd/bireme.yaml):\n\n"
+    return as_data(compile_model(spec, "cpu")), advice + text

@@ -111,7 +111,7 @@ def _refuse_unknown(features: Sequence[Feature], request: Request) -> None:
                 hint = f"did you mean '{near[0]}'?" if near else f"{part} takes: {', '.join(known)}"
                 if near and near[0] == name:
                     hint = f"it belongs under '{'items' if part == 'user' else 'user'}'"
-                raise ClientError(f"feature '{name}'", f"is not one of the model's {part} features", hint)
+                raise ClientError(f"feature '{name}'", f"is not one of the model's {side} features", hint)
 
 
 def _array(feature: Feature, value: Any) -> Array:

@@ -6,6 +6,7 @@ one place where the names, shapes and dtypes of the served ensemble are decided.
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +51,18 @@ class BuildSpec(BaseModel):
     samples: Path | None = None
     """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass."""
 
+    def served(self) -> dict[str, Any]:
+        """What of the spec decides the repository, as JSON values; paths are not part of it."""
+        return self.model_dump(mode="json", exclude={"saved_model", "samples"})
+
+    @field_validator("user")
+    @classmethod
+    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name in value if value.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"lists '{twice}' twice")
+        return value
+
     @field_validator("buckets")
     @classmethod
     def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
@@ -59,7 +72,7 @@ class BuildSpec(BaseModel):
 
 
 class Contract(BaseModel):
-    """Names, shapes and dtypes of the served ensemble (see DESIGN: the request contract)."""
+    """Names, shapes and dtypes of the served ensemble (docs/requests.md describes it from outside)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -119,9 +132,23 @@ def read_spec(path: Path) -> BuildSpec:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "spec"
-        message = first["msg"].removeprefix("Value error, ")
-        known = ", ".join(BuildSpec.model_fields)
-        raise SpecError(f"{path}: {place}", message, f"fields are: {known}") from None
+        message, hint = _in_plain_words(place, first["type"], first["msg"].removeprefix("Value error, "))
+        raise SpecError(f"{path}: {place}", message, hint) from None
     base = path.parent
     samples = base / spec.samples if spec.samples is not None else None
     return spec.model_copy(update={"saved_model": base / spec.saved_model, "samples": samples})
+
+
+def _in_plain_words(place: str, kind: str, message: str) -> tuple[str, str]:
+    """Pydantic's finding in the words of the spec, and a remedy."""
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(place, BuildSpec.model_fields, n=1)
+        known = f"its fields are: {', '.join(BuildSpec.model_fields)}"
+        return "is not a field of the spec", f"did you mean '{near[0]}'?" if near else known
+    if kind == "missing":
+        return "is missing", "see examples/obd/bireme.yaml"
+    if kind in ("tuple_type", "list_type"):
+        return "must be a list", "see examples/obd/bireme.yaml"
+    if kind == "string_pattern_mismatch":
+        return "may hold letters, digits and _ only, and starts with a letter", "choose another name"
+    return message, "see examples/obd/bireme.yaml"

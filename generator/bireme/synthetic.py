@@ -23,7 +23,7 @@ from bireme_runtime.plan import (
     Vocabulary,
 )
 
-__all__ = ["edge_counts", "make_requests"]
+__all__ = ["UNKNOWN", "edge_counts", "make_requests"]
 
 Array = np.ndarray[Any, Any]
 

@@ -34,6 +34,8 @@ class SavedModel:
     """
 
     def __init__(self, path: Path, signature: str = "serving_default") -> None:
+        if not path.exists():
+            raise CompileError(str(path), "does not exist", "name a SavedModel folder")
         if not (path / "saved_model.pb").is_file():
             raise CompileError(
                 str(path),

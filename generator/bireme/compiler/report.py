@@ -133,30 +133,26 @@ def _id_phrase(step: Any, words: dict[str, int]) -> str:
 
 def as_text(report: dict[str, Any]) -> RenderableType:
     """The report for a terminal."""
-    features = Table(
-        "feature", "side", "type", "optional", "on the CPU", title="Features", title_justify="left"
-    )
+    features = _table("feature", "side", "type", "optional", "on the CPU", title="Features")
     for feature in report["features"]:
         form = feature["dtype"] + {None: "", -1: " sequence"}.get(feature["length"], f"[{feature['length']}]")
         optional = "" if feature["default"] is None else repr(feature["default"])
         features.add_row(feature["name"], feature["side"], form, optional, "\n".join(feature["transforms"]))
-    tables = Table(
-        "table", "rows", "width", "bytes", "read by", title="Embedding tables", title_justify="left"
-    )
+    tables = _table("table", "rows", "width", "bytes", "read by", title="Embedding tables")
     for table in report["tables"]:
         numbers = [f"{table[key]:,}" for key in ("rows", "width", "bytes")]
         tables.add_row(table["name"], *numbers, ", ".join(table["read_by"]))
-    cut = Table("columns", "made of", title="The cut: what crosses to the DNN", title_justify="left")
+    cut = _table("columns", "made of", title="The cut: what crosses to the DNN")
     for boundary in report["cut"]:
         name = "user" if boundary["side"] == "user" else "items"
         cut.add_row(f"{name}[{boundary['columns'][0]}:{boundary['columns'][1]}]", boundary["made_of"])
-    passes = Table("pass", "nodes", "max difference", title="Passes", title_justify="left")
+    passes = _table("pass", "nodes", "max difference", title="Passes")
     for entry in report["passes"]:
         difference = entry["max_difference"]
         passes.add_row(entry["pass"], str(entry["nodes"]), "" if difference is None else f"{difference:.1e}")
-    costs = Table(
+    costs = _table(
         "candidates", "bytes to the DNN", "if the user were tiled", "MFLOP", "row-wise MFLOP",
-        title="One request", title_justify="left",
+        title="One request"
     )  # fmt: skip
     for entry in report["requests"]:
         flops = [f"{entry[key] / 1e6:.2f}" for key in ("flops", "flops_rowwise")]
@@ -164,3 +160,11 @@ def as_text(report: dict[str, Any]) -> RenderableType:
         costs.add_row(*counts, *flops)
     head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
     return Group(head, features, tables, cut, passes, costs)
+
+
+def _table(*columns: str, title: str) -> Table:
+    """A table that folds what does not fit instead of cutting it off: a name cut short names nothing."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

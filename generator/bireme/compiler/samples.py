@@ -8,7 +8,7 @@ from typing import Any
 
 from bireme.errors import ClientError, SpecError
 from bireme.requests import Request, read_requests, to_tensors
-from bireme.synthetic import edge_counts, make_requests
+from bireme.synthetic import UNKNOWN, edge_counts, make_requests
 from bireme_runtime.plan import Plan
 from bireme_runtime.requests import RequestError, measure
 
@@ -17,6 +17,8 @@ __all__ = ["choose_samples"]
 #: How many of either kind: enough for every edge of a few buckets, few enough for a second's work.
 _COUNT = 12
 _LARGEST = 200
+#: Candidates of a made-up example.
+_SHOWN = 10
 #: For buckets that are too large to be checked at their edges.
 _USUAL = (1, 7, 50)
 
@@ -46,12 +48,27 @@ def choose_samples(
             where = f"{path}: request {number}"
             raise SpecError(where, f"{error.where} {error.message}", error.hint) from None
         except RequestError as error:
-            raise SpecError(f"{path}: request {number}", str(error), "correct it") from None
+            hint = "correct the sample, or raise the largest of `buckets` if it has too many candidates"
+            raise SpecError(f"{path}: request {number}", str(error), hint) from None
     edges = [count for count in edge_counts(plan.buckets) if count <= _LARGEST][:_COUNT]
     usual = [count for count in _USUAL if count <= plan.buckets[-1]]
     made = make_requests(plan, words, sorted({*edges, *usual}))
     sparse = _without_optional(plan, made[-1])
-    return [*given[:_COUNT], *made, sparse], _as_text((given or made)[0])
+    example = given[0] if given else _presentable(plan, words)
+    return [*given[:_COUNT], *made, sparse], _as_text(example)
+
+
+def _presentable(plan: Plan, words: Mapping[str, Sequence[bytes]]) -> Request:
+    """A made-up request to show: some candidates, a history, and no word that the model cannot know."""
+    count = min(_SHOWN, plan.buckets[-1])
+    requests = make_requests(plan, words, [count] * 200, seed=1)
+    return next((request for request in requests if _plain(request)), requests[0])
+
+
+def _plain(request: Request) -> bool:
+    values = [value for part in request.values() for value in part.values()]
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return [] not in values and not any(item in UNKNOWN for item in flat if isinstance(item, bytes))
 
 
 def _without_optional(plan: Plan, request: Request) -> Request:

@@ -17,6 +17,10 @@ from bireme.errors import ServerError
 __all__ = ["check_repository"]
 
 _REBUILD = "build the repository again: bireme build (or make repo)"
+_NO_ENGINE = (
+    "build the engine on the GPU that will serve it, as {folder}/BUILD_PLAN.txt says; "
+    "to serve here, without a GPU: bireme build --target cpu"
+)
 _FILE_OF_BACKEND = {"python": "model.py", "onnxruntime": "model.onnx", "tensorrt": "model.plan"}
 _BACKEND_OF_PLATFORM = {"onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt"}
 
@@ -76,5 +80,5 @@ def _check_model(folder: Path, config: Any, models: set[str]) -> None:
     files = [*config.cc_model_filenames.values(), *([default] if default else [])]
     newest = folder / str(versions[-1])
     if files and not any((newest / file).exists() for file in files):
-        engine = "; the engine is built on the GPU machine: bireme engine" if backend == "tensorrt" else ""
-        raise ServerError(str(newest), f"has no {files[-1]}", _REBUILD + engine)
+        remedy = _NO_ENGINE.format(folder=newest) if backend == "tensorrt" else _REBUILD
+        raise ServerError(str(newest), f"has no {files[-1]}", remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from bireme.client import RankingClient
-from bireme.emitter.manifest import check_repository
+from bireme.emitter.manifest import check_repository, read_manifest
 from bireme.errors import VerifyError
 from bireme.requests import Request, read_requests, to_rows
 from bireme.server.process import TritonServer
-from bireme.spec import read_spec
+from bireme.spec import BuildSpec, read_spec
 from bireme.verify.parity import Parity, Scores, compare_served
 from bireme.verify.sampling import sample_requests
 from bireme_runtime.plan import IntVocabulary, Plan, Vocabulary
@@ -56,6 +56,7 @@ def verify(
     """
     spec = read_spec(spec_path)
     check_repository(repository, spec.model)
+    _check_spec(spec, read_manifest(repository, spec.model))
     folder = repository / f"{spec.model}_preprocess" / "1"
     plan = Plan.read(folder / "plan.json")
     recorded = read_requests(spec.samples) if spec.samples is not None else []
@@ -77,6 +78,18 @@ def verify(
     for result in results:
         result.require(tolerance)
     return results
+
+
+def _check_spec(spec: BuildSpec, manifest: Mapping[str, Any]) -> None:
+    """Refuse a repository built from another spec: its scores would be right, but not what is meant."""
+    built = manifest["source"].get("spec", {})
+    for name, wanted in spec.served().items():
+        if built.get(name) != wanted:
+            raise VerifyError(
+                f"{spec.model}: {name}",
+                f"the repository was built with {built.get(name)}, the spec now says {wanted}",
+                "run `bireme build` again",
+            )
 
 
 def read_vocabularies(plan: Plan, folder: Path) -> dict[str, list[bytes]]:
