@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -121,3 +122,13 @@ def test_the_bare_server_and_the_gpu_repository(tmp_path):
     finally:
         server.terminate()
         server.wait(40)
+
+
+def test_measured_ratios_are_the_ones_of_record():
+    cases = json.loads((ROOT / "perf/results/compare.json").read_text())["cases"]
+    for case in cases:
+        shown = [
+            "{median:.2f} ({lowest:.2f}–{highest:.2f})".format(**case["ratios"][key])
+            for key in ("throughput", "p99", "cpu")
+        ]
+        assert f"| {case['candidates']} | {case['clients']} | {' | '.join(shown)} |" in README
