@@ -303,3 +303,15 @@ def test_a_number_that_leaves_the_range_is_refused(
     with pytest.raises(BadRequests, match=rf"^feature 'x', candidate 1: the value {message}$") as caught:
         run([step], feature, tensors, limit=limit)
     assert [*caught.value.errors] == [1]
+
+
+def test_a_pooled_sum_beyond_half_precision_is_refused_for_its_request_only() -> None:
+    table = np.array([[40_000.0, 1.0]], np.float32)
+    feature = Feature("x", "user", "int64", -1)
+    steps = [IdentityId("i", "x"), Embed("e", "i", "t", "user", 0, 2, "sum")]
+    tensors = [np.zeros((1, 1), np.int64), np.zeros((1, 2), np.int64)]
+    with pytest.raises(BadRequests) as refused:
+        run(steps, feature, tensors, {"t": table}, 2, HALF)
+    assert list(refused.value.errors) == [1]
+    assert "feature 'x': the value pooled by sum is beyond the 65504" in str(refused.value)
+    assert run(steps, feature, tensors, {"t": table}, 2).outputs["user"].tolist() == [[4e4, 1], [8e4, 2]]

@@ -121,7 +121,12 @@ def embed_step(step: Embed, state: State) -> None:
         block[...] = table.take(ids, axis=0, mode="clip")
         return
     assert lengths is not None
-    block[...] = _pool(step, state, table, ids, lengths)
+    pooled = _pool(step, state, table, ids, lengths)
+    beyond = np.flatnonzero(~(np.abs(pooled).max(axis=1, initial=0.0) <= state.limit))
+    if beyond.size:  # only a sum in FP16 gets there
+        what = f"pooled by {step.pool} is beyond the {state.limit:g} that the hand-over holds"
+        raise state.batch.refuse(feature, None, beyond, lambda _: what)
+    block[...] = pooled
 
 
 def _pool(step: Embed, state: State, table: Array, ids: Array, lengths: Array) -> Array:
