@@ -77,6 +77,7 @@ def test_the_example_of_the_repository_can_be_read():
         ("buckets", [0, 64], "strictly ascending"),
         ("buckets", [64, 64], "strictly ascending"),
         ("buckets", [128, 64], "strictly ascending"),
+        ("buckets", [1, 2_000_000_000_000], "above 1,000,000"),
         ("buckets", 64, "must be a list"),
         ("max_users", 0, "greater than or equal to 1"),
         ("max_users", 1025, "less than or equal to 1024"),
@@ -127,7 +128,16 @@ def test_something_else_than_a_mapping(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "content", ["model: [", "a: b: c", "\tmodel: x", "model: &a *b", "!!python/name:os.x"]
+    "content",
+    [
+        "model: 2024-99-99",
+        "a: " + "[" * 3000,
+        "model: [",
+        "a: b: c",
+        "\tmodel: x",
+        "model: &a *b",
+        "!!python/name:os.x",
+    ],
 )
 def test_text_that_is_no_yaml(tmp_path, content):
     assert "not valid YAML" in refusal(write(tmp_path, content)).message

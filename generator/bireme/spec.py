@@ -68,6 +68,8 @@ class BuildSpec(BaseModel):
     def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if not value or value[0] < 1 or list(value) != sorted(set(value)):
             raise ValueError("buckets must be positive and strictly ascending")
+        if value[-1] > 1_000_000:
+            raise ValueError("buckets must not be above 1,000,000")
         return value
 
 
@@ -122,7 +124,7 @@ def read_spec(path: Path) -> BuildSpec:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(str(path), f"cannot be read: {error.strerror}", "name a spec file (YAML)") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
         detail = " ".join(str(error).split())
         raise SpecError(str(path), f"is not valid YAML: {detail}", "see examples/obd/bireme.yaml") from None
     if not isinstance(raw, dict):

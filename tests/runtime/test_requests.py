@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runtime_plans import FEATURES, OPTIONAL, make_request, objects
 
 from bireme_runtime.plan import Feature
-from bireme_runtime.requests import BadRequests, Batch, Request, RequestError, measure
+from bireme_runtime.requests import MAX_TEXT, BadRequests, Batch, Request, RequestError, measure
 from bireme_runtime.strings import FlatStrings
 
 MAXIMUM = 9
@@ -160,3 +160,13 @@ def test_requests_are_left_as_they_were() -> None:
 def test_a_request_is_its_tensors() -> None:
     tensors = make_request(0, 1, 2, 0, 0)
     assert measure(FEATURES, tensors, MAXIMUM) == Request(tensors, 1, 2)
+
+
+def test_a_string_of_megabytes_is_refused_for_its_request_only() -> None:
+    feature = Feature("word", "user", "string")
+    requests = [Request({"word": objects([text], (1, 1))}, 1, 1) for text in (b"x", b"y" * (MAX_TEXT + 1))]
+    with pytest.raises(BadRequests) as refused:
+        Batch(requests, [feature])
+    assert list(refused.value.errors) == [1]
+    assert f"'word': the value has {MAX_TEXT + 1} bytes; at most {MAX_TEXT}" in str(refused.value)
+    assert Batch(requests[:1], [feature]).total("user") == 1

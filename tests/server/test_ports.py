@@ -9,7 +9,7 @@ from dataclasses import astuple
 import pytest
 
 from bireme.errors import ServerError
-from bireme.server.ports import Ports, check_free, choose, free_ports
+from bireme.server.ports import Ports, check_free, choose, free_ports, ipv4_address
 
 
 @pytest.fixture
@@ -71,3 +71,11 @@ def test_impossible_ports_are_refused(wrong: Ports) -> None:
 def test_an_address_of_another_machine_is_refused(ports: Ports) -> None:
     with pytest.raises(ServerError, match=r"on 192\.0\.2\.1"):
         check_free(ports, "192.0.2.1")
+
+
+def test_a_host_name_becomes_its_ipv4_address() -> None:
+    assert ipv4_address("localhost") == "127.0.0.1"
+    assert ipv4_address("0.0.0.0") == "0.0.0.0"
+    for host in ("::1", "nope nope"):
+        with pytest.raises(ServerError, match="has no IPv4 address"):
+            ipv4_address(host)

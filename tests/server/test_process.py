@@ -19,6 +19,7 @@ from server_repositories import python_model, shop
 from tritonclient import grpc
 
 from bireme.errors import ServerError
+from bireme.server import process
 from bireme.server.locate import Installation, locate
 from bireme.server.ports import Ports
 from bireme.server.process import TritonServer
@@ -193,3 +194,14 @@ def test_a_python_that_forgets_to_stop_leaves_nothing(tmp_path: Path) -> None:
     parent, pid = done.stdout.split()
     assert not Path(f"/proc/{pid}").exists()
     assert list(Path("/dev/shm").glob(f"bireme_{parent}_*")) == []
+
+
+def test_another_servers_readiness_is_not_taken_for_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TritonServer(shop(tmp_path), exit_timeout=0) as first:
+        monkeypatch.setattr(process, "choose", lambda ports, _: ports)  # the race: both found them free
+        second = TritonServer(first.repository, ports=first.ports, exit_timeout=0)
+        with pytest.raises(ServerError, match="in use"):
+            second.start()
+        first.check()

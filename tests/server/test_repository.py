@@ -83,3 +83,12 @@ def test_ensemble_alone_needs_its_steps(tmp_path: Path) -> None:
     ensemble(tmp_path, step="elsewhere")
     with pytest.raises(ServerError, match="'elsewhere'"):
         check_repository(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sp ace", "ünï", "we'ird$(x);&"])
+def test_a_path_that_triton_cannot_take_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    python_model(folder)
+    with pytest.raises(ServerError, match="in its path"):
+        check_repository(folder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from .strings import FlatStrings
 from .wire import join
 
 Array = np.ndarray[Any, Any]
+#: Bytes of the longest string that a request may hold.
+MAX_TEXT = 1 << 20
 
 
 class RequestError(ValueError):
@@ -188,6 +191,7 @@ class Batch:
             start, end = end, end + sum(part.size for part in parts)
             self._spans[feature.name] = (start, end)
             self.columns[feature.name] = Column(self._strings.take(slice(start, end)), lengths)
+        self._refuse_huge(features)
         bad = self._strings.invalid_utf8()
         for feature in features if bad.size else ():
             start, end = self._spans[feature.name]
@@ -195,6 +199,17 @@ class Batch:
             if feature.text == "utf8" and mine.size:
                 lengths = self.columns[feature.name].lengths
                 raise self.refuse(feature, lengths, mine, lambda _: "is not valid UTF-8")
+
+    def _refuse_huge(self, features: Sequence[Feature]) -> None:
+        """No feature is a document; one of many megabytes would hold up everybody else's request."""
+        if self._strings.lengths.max(initial=0) <= MAX_TEXT:
+            return
+        for feature in features:
+            column = self.columns[feature.name]
+            sizes = self._strings.lengths[slice(*self._spans[feature.name])]
+            bad = np.flatnonzero(sizes > MAX_TEXT)
+            if bad.size:
+                raise self.refuse(feature, column.lengths, bad, partial(_too_long, sizes))
 
     def _refuse_not_finite(self, feature: Feature, values: Array, lengths: Array | None) -> None:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -228,6 +243,10 @@ class Batch:
         user, candidate = divmod(row, request.candidates) if feature.side == "item" else (row, None)
         place = f", user {user}" if request.users > 1 else ""
         return place if candidate is None else f"{place}, candidate {candidate}"
+
+
+def _too_long(sizes: Array, index: int) -> str:
+    return f"has {sizes[index]} bytes; at most {MAX_TEXT} are taken"
 
 
 def _default(feature: Feature, rows: int) -> Array:

@@ -91,3 +91,17 @@ def _first_ephemeral() -> int:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError):
         return _LAST + 1
+
+
+def ipv4_address(host: str) -> str:
+    """The IPv4 address of `host`: given a name, tritonserver's HTTP service binds to no usable one.
+
+    Raises:
+        ServerError: it has none.
+    """
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        raise ServerError(
+            f"host '{host}'", "has no IPv4 address", "give one, such as 127.0.0.1 or 0.0.0.0"
+        ) from None

@@ -212,7 +212,8 @@ class TritonServer:
         paths = ["/v2/health/ready", *(f"/v2/models/{model}/ready" for model in models)]
         started = time.monotonic()
         dead_since: float | None = None
-        while not all(self._answers(path) for path in paths):
+        # Ready must be said by this server: another one may have taken the ports since they were checked.
+        while not (self._listens() and all(self._answers(path) for path in paths)):
             process = self._running()
             if process.poll() is not None:
                 self.check()
@@ -227,6 +228,11 @@ class TritonServer:
                 raise ServerError("tritonserver", message, self._hint("allow more time, or read the log"))
             time.sleep(_POLL)
         self._stubs = live_stubs(self._prefix)
+
+    def _listens(self) -> bool:
+        """Whether this very process has opened both its ports, by its own log."""
+        text = self._text()
+        return all(f"Started {service}" in text for service in ("GRPCInferenceService", "HTTPService"))
 
     def _answers(self, path: str) -> bool:
         connection = http.client.HTTPConnection(self._reachable, self._ports.http, timeout=2)

@@ -6,6 +6,7 @@ serves a model without a config.pbtxt as one without inputs. All of that is refu
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ _NO_ENGINE = (
     "build the engine on the GPU that will serve it, as {folder}/BUILD_PLAN.txt says; "
     "to serve here, without a GPU: bireme build --target cpu"
 )
+_ODD = re.compile(r"[^A-Za-z0-9./_+@=,-]")
 _FILE_OF_BACKEND = {"python": "model.py", "onnxruntime": "model.onnx", "tensorrt": "model.plan"}
 _BACKEND_OF_PLATFORM = {"onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt"}
 
@@ -34,6 +36,10 @@ def check_repository(repository: Path) -> tuple[str, ...]:
     if not repository.is_dir():
         problem = "is not a folder" if repository.exists() else "does not exist"
         raise ServerError(str(repository), problem, _REBUILD)
+    odd = sorted(set(_ODD.findall(str(repository.resolve()))))
+    if odd:
+        message = f"has {''.join(odd)!r} in its path, which Triton hands to a shell or cannot read"
+        raise ServerError(str(repository), message, "move it to a path of letters, digits and ./_-+@=,")
     try:
         # Triton takes every folder for a model, hidden ones too; plain files it ignores.
         folders = sorted(entry for entry in repository.iterdir() if entry.is_dir())

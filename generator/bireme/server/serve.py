@@ -17,7 +17,7 @@ from rich.table import Table
 
 from bireme.emitter.manifest import MANIFEST, check_repository, read_manifest
 from bireme.errors import BiremeError, ServerError
-from bireme.server.ports import Ports
+from bireme.server.ports import Ports, ipv4_address
 from bireme.server.process import TritonServer
 
 __all__ = ["ranking_table", "serve"]
@@ -54,6 +54,7 @@ def serve(repository: Path, http: int, grpc: int, metrics: int, host: str, once:
     ensembles = _ensembles(repository)
     for ensemble in ensembles:
         check_repository(repository, ensemble)
+    host = ipv4_address(host)
     server = TritonServer(repository, ports=Ports(http, grpc, metrics), host=host)
     with _signals_interrupt():
         try:
@@ -110,7 +111,8 @@ def _labels(items: Mapping[str, Any], count: int) -> tuple[str, Sequence[str]]:
 def _ensembles(repository: Path) -> list[str]:
     """Names of the ensembles that `bireme build` wrote into the repository."""
     if not repository.is_dir():
-        raise ServerError(str(repository), "does not exist", _REBUILD)
+        problem = "is not a folder" if repository.exists() else "does not exist"
+        raise ServerError(str(repository), problem, _REBUILD)
     found = sorted(path.parent.name for path in repository.glob(f"*/{MANIFEST}"))
     if not found:
         raise ServerError(str(repository), f"holds no model that bireme built (no */{MANIFEST})", _REBUILD)
@@ -144,6 +146,10 @@ def _show_example(server: TritonServer, ensemble: str) -> None:
         server.check()  # a server that has died is the better explanation
         raise
     tasks = read_manifest(server.repository, ensemble).get("tasks") or list(scores)
+    missing = next((task for task in tasks if task not in scores), None)
+    if missing is not None:
+        message = f"names the task '{missing}', which the served ensemble does not have"
+        raise ServerError(str(server.repository / ensemble / MANIFEST), message, _REBUILD)
     _console.print(ranking_table(ensemble, request, {task: scores[task] for task in tasks}))
 
 

@@ -82,7 +82,9 @@ def verify(
 
 def _check_spec(spec: BuildSpec, manifest: Mapping[str, Any]) -> None:
     """Refuse a repository built from another spec: its scores would be right, but not what is meant."""
-    built = manifest["source"].get("spec", {})
+    built = manifest["source"].get("spec")
+    if built is None:
+        raise VerifyError(spec.model, "was built by an older bireme", "run `bireme build` again")
     for name, wanted in spec.served().items():
         if built.get(name) != wanted:
             raise VerifyError(
