@@ -76,7 +76,7 @@ def test_text_is_encoded():
 
 
 def test_a_lone_surrogate_is_judged_not_raised():
-    assert FlatStrings.from_list(["fine", "\ud800"]).first_invalid_utf8() == 1
+    assert FlatStrings.from_list(["fine", "\ud800"]).invalid_utf8().tolist() == [1]
 
 
 @pytest.mark.parametrize("wrong", [None, 3, 2.5, [b"a"]])
@@ -89,7 +89,9 @@ def test_other_types_are_named_with_their_place(wrong):
 def test_concat(parts):
     flat = FlatStrings.concat([FlatStrings.from_list(part) for part in parts])
     assert contents(flat) == [string for part in parts for string in part]
-    assert flat.first_invalid_utf8() == next((i for i, s in enumerate(contents(flat)) if not is_utf8(s)), -1)
+    assert next(iter(flat.invalid_utf8().tolist()), -1) == next(
+        (i for i, s in enumerate(contents(flat)) if not is_utf8(s)), -1
+    )
 
 
 @given(STRINGS.filter(bool), st.data())
@@ -144,7 +146,7 @@ def test_utf8_verdict_is_per_string(strings, data):
     flat = FlatStrings.from_list(strings)
     invalid = [i for i, string in enumerate(strings) if not is_utf8(string)]
     assert flat.invalid_utf8().tolist() == invalid
-    assert flat.first_invalid_utf8() == (invalid[0] if invalid else -1)
+    assert next(iter(flat.invalid_utf8().tolist()), -1) == (invalid[0] if invalid else -1)
     if strings:  # A selection is judged by its own strings only.
         order = np.array(data.draw(st.lists(st.integers(0, len(strings) - 1))), np.int64)
         expected = [i for i, at in enumerate(order.tolist()) if not is_utf8(strings[at])]
@@ -157,7 +159,7 @@ def test_one_huge_string_among_many_short_ones_costs_no_memory():
     flat = FlatStrings.from_list(strings)
     tracemalloc.start()
     blocks = sum(words.size for _, _, words in flat.blocks())
-    verdict = flat.first_invalid_utf8()
+    verdict = next(iter(flat.invalid_utf8().tolist()), -1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert blocks < 2000 * 8 + 70_000 // 8 + 8

@@ -170,11 +170,6 @@ class FlatStrings:
                 equal[which] &= ~differ.any(axis=1)
         return equal
 
-    def first_invalid_utf8(self) -> int:
-        """Index of the first string that is not valid UTF-8; -1 if there is none."""
-        invalid = self.invalid_utf8()
-        return int(invalid[0]) if invalid.size else -1
-
     def invalid_utf8(self) -> Ints:
         """Indices, ascending, of the strings that are not valid UTF-8: int64 [k]."""
         if not self.data.size or self.data.max() < 0x80:
