@@ -194,6 +194,8 @@ class FakeModel:
 
     def __init__(self, folder: Path, version: str = "1") -> None:
         config = text_format.Parse((folder / "config.pbtxt").read_text(encoding="utf-8"), ModelConfig())
+        # A real model has a process, and so this module, to itself: what an earlier one replaced is put back.
+        globals()["deserialize_bytes_tensor"] = _stock_deserialize_bytes_tensor
         self.module = _import(folder / version / (config.default_model_filename or "model.py"))
         self.instance = self.module.TritonPythonModel()
         if hasattr(self.instance, "initialize"):
@@ -328,3 +330,6 @@ def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
     flat = np.empty(len(strings), np.object_)
     flat[:] = strings
     return flat
+
+
+_stock_deserialize_bytes_tensor = deserialize_bytes_tensor

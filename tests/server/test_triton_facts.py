@@ -228,12 +228,13 @@ def test_the_fake_backend_does_what_the_real_one_does(
     fake = FakeModel(copy)
     *results, error = fake.execute(batch)
     faked = json.loads((copy / "notes.jsonl").read_text().splitlines()[-1])
+    assert len(faked) == len(batch)
     for arrays, result, seen in zip(batch, results, faked, strict=False):
+        assert not isinstance(result, TritonError), result.message()
         before = len(notes.read_text().splitlines())
         real = _ask(server, "grpc", "first", arrays)
         noted = [json.loads(line) for line in notes.read_text().splitlines()[before:]]
-        assert any(seen in batch for batch in noted)  # what the model sees
-        assert not isinstance(result, TritonError)
+        assert any(seen in batch for batch in noted), (seen, noted)  # what the model sees
         for name, array in result.items():
             np.testing.assert_array_equal(real.as_numpy(name), array, strict=True)
     assert isinstance(error, TritonError)
