@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bireme.server.ports import free_ports
+from bireme.spec import read_spec
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -122,6 +123,14 @@ def test_the_bare_server_and_the_gpu_repository(tmp_path):
     finally:
         server.terminate()
         server.wait(40)
+
+
+def test_the_shortest_spec_is_one(tmp_path):
+    (block,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "spec.yaml").write_text(block, encoding="utf-8")
+    spec = read_spec(tmp_path / "spec.yaml")
+    assert spec.saved_model == tmp_path / "export/saved_model"  # relative to the file, as it says
+    assert spec.user == ("country", "age", "history")
 
 
 def test_measured_ratios_are_the_ones_of_record():
