@@ -32,9 +32,9 @@ _WIRE = {
 # cpu: one sees the whole queue, and a pass over several requests costs little more than one over one (two
 # processes against one, on 2 cores: 8 to 15 % more CPU a request and no more requests, measured).
 _PREPROCESS_INSTANCES = {"cpu": 1, "gpu": 4}
-# One process sees the whole queue and can merge it. One thread: for networks of the example's size a second one
-# costs CPU and gains nothing that could be told from noise, and ONNX Runtime's own default, all cores of the
-# host, is throttled where a container has a CPU quota.
+# One process sees the whole queue and can merge it. One thread: for networks of the example's size a second
+# one costs CPU and gains nothing that could be told from noise, and ONNX Runtime's own default, all cores of
+# the host, is throttled where a container has a CPU quota.
 _DNN_INSTANCES_CPU = 1
 _DNN_THREADS_CPU = 1
 # With CUDA Graphs, two contexts give 1.7 times the rows per second of one at 256 rows per request; four give
