@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from .farmhash import farmhash64
-from .kernels import KERNELS, State
+from .kernels import KERNELS
 from .plan import BlockStep, Embed, HashBucket, Plan, Vocabulary
 from .requests import Array
+from .state import State
 from .vocabulary import merge
 
 __all__ = ["fuse"]

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,63 +15,17 @@ from .farmhash import hash_bucket
 from .plan import (
     Bucketize,
     Embed,
-    Feature,
     HashBucket,
     IdentityId,
     IntVocabulary,
     Mask,
     Numeric,
-    Side,
     Vocabulary,
 )
-from .requests import Array, Batch, Column
-from .strings import FlatStrings
+from .requests import Array
+from .state import State
 
-
-@dataclass
-class State:
-    """One batch on its way through the plan.
-
-    Args:
-        batch: the requests as columns.
-        features: name → feature.
-        tables: name → [rows, width].
-        vocabularies: file → opened vocabulary.
-        outputs: side → FP32 [rows of that side, width].
-        limit: largest magnitude that the hand-over dtype holds.
-        ids: id step → int64 ids, one an element of its feature's column.
-        feature_of: id step → its feature.
-    """
-
-    batch: Batch
-    features: Mapping[str, Feature]
-    tables: Mapping[str, Array]
-    vocabularies: Mapping[str, Any]
-    outputs: Mapping[Side, Array]
-    limit: float
-    ids: dict[str, Array] = field(default_factory=dict)
-    feature_of: dict[str, Feature] = field(default_factory=dict)
-
-    def column(self, feature: str) -> Column:
-        """A feature's column."""
-        return self.batch.columns[feature]
-
-    def strings(self, feature: str) -> FlatStrings:
-        """A string feature's values."""
-        values = self.column(feature).values
-        assert isinstance(values, FlatStrings)
-        return values
-
-    def numbers(self, feature: str) -> Array:
-        """A numeric feature's values."""
-        values = self.column(feature).values
-        assert isinstance(values, np.ndarray)
-        return values
-
-    def put_ids(self, step: str, feature: str, ids: Array) -> None:
-        """Result of an id step."""
-        self.ids[step] = ids
-        self.feature_of[step] = self.features[feature]
+__all__ = ["KERNELS", "State", "apply_chain"]
 
 
 def hash_bucket_step(step: HashBucket, state: State) -> None:
@@ -109,7 +62,7 @@ def identity_step(step: IdentityId, state: State) -> None:
 def embed_step(step: Embed, state: State) -> None:
     """Gather, and pool where the plan says so."""
     ids, feature, table = state.ids[step.ids], state.feature_of[step.ids], state.tables[step.table]
-    lengths = state.column(feature.name).lengths
+    lengths = state.lengths_of(step.ids)
     outside = ids.view(np.uint64) >= len(table)  # negative ids are huge as unsigned
     if outside.any():
         rows = f"table '{step.table}' has rows 0 to {len(table) - 1}"

@@ -4,8 +4,7 @@ The compiler writes it (`plan.json`), `preprocess` executes it. A plan has four 
 
 * `features`: the raw inputs of a request,
 * `tables`: where each embedding table lies inside an arena file,
-* `steps`: id steps (`hash_bucket`, `vocabulary`, `int_vocabulary`, `bucketize`, `identity`) turn a feature
-  into integer ids; block steps (`embed`, `numeric`) write columns of one of the two outputs,
+* `steps` (see steps.py): how features become ids, ids become rows, and rows columns of the two outputs,
 * the widths of the two outputs, `user` [users, user_width] and `items` [users, candidates, item_width].
 """
 
@@ -17,7 +16,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Side = Literal["user", "item"]
+from .steps import (
+    BlockStep,
+    Bucketize,
+    Embed,
+    HashBucket,
+    IdentityId,
+    IdStep,
+    IntVocabulary,
+    Mask,
+    Numeric,
+    Side,
+    Step,
+    Vocabulary,
+    step_from,
+)
+
+__all__ = [
+    "FORMAT",
+    "BlockStep",
+    "Bucketize",
+    "Embed",
+    "Feature",
+    "HashBucket",
+    "IdStep",
+    "IdentityId",
+    "IntVocabulary",
+    "Mask",
+    "Numeric",
+    "Plan",
+    "Side",
+    "Step",
+    "Table",
+    "Vocabulary",
+]
+
 FORMAT = 1
 
 
@@ -52,119 +85,6 @@ class Table:
     width: int
     row_offset: int
     rows: int
-
-
-@dataclass(frozen=True)
-class HashBucket:
-    """TensorFlow's `StringToHashBucketFast`: FarmHash64 of the bytes, modulo `buckets`."""
-
-    name: str
-    feature: str
-    buckets: int
-    op: Literal["hash_bucket"] = "hash_bucket"
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """String → id through an exact vocabulary stored in `file`; strings not in it get `default`."""
-
-    name: str
-    feature: str
-    file: str
-    default: int
-    op: Literal["vocabulary"] = "vocabulary"
-
-
-@dataclass(frozen=True)
-class IntVocabulary:
-    """Integer → id through a sorted key array stored in `file`; others get `default`."""
-
-    name: str
-    feature: str
-    file: str
-    default: int
-    op: Literal["int_vocabulary"] = "int_vocabulary"
-
-
-@dataclass(frozen=True)
-class Bucketize:
-    """Number → index of its interval: how many of `edges` (float32, ascending) are ≤ the value."""
-
-    name: str
-    feature: str
-    edges: tuple[float, ...]
-    op: Literal["bucketize"] = "bucketize"
-
-
-@dataclass(frozen=True)
-class IdentityId:
-    """An integer feature that is itself the row of a table."""
-
-    name: str
-    feature: str
-    op: Literal["identity"] = "identity"
-
-
-@dataclass(frozen=True)
-class Mask:
-    """Which elements of a sequence count: those whose id differs from `value`.
-
-    `of` is an id step, or a string feature; then `value` is "" and empty strings do not count.
-    """
-
-    of: str
-    value: int | str
-
-
-@dataclass(frozen=True)
-class Embed:
-    """Rows of `table` at the ids of step `ids`, pooled over the sequence if `pool` is set, into a block.
-
-    `pool` "sum" adds the rows that `mask` admits (all, without one); "mean" divides that sum by
-    max(number of admitted rows, `floor`). FP32 accumulation.
-    """
-
-    name: str
-    ids: str
-    table: str
-    side: Side
-    offset: int
-    width: int
-    pool: Literal["sum", "mean"] | None = None
-    mask: Mask | None = None
-    floor: float = 1.0
-    op: Literal["embed"] = "embed"
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A numeric feature through `chain`, in FP32, into one column of a block.
-
-    `chain` holds (operation, constant) pairs applied in order; the constant is None for unary operations.
-    Operations: add, sub, rsub, mul, div, minimum, maximum, log1p, log, sqrt, square, abs, neg, tanh.
-    """
-
-    name: str
-    feature: str
-    chain: tuple[tuple[str, float | None], ...]
-    side: Side
-    offset: int
-    width: int = 1
-    op: Literal["numeric"] = "numeric"
-
-
-IdStep = HashBucket | Vocabulary | IntVocabulary | Bucketize | IdentityId
-BlockStep = Embed | Numeric
-Step = IdStep | BlockStep
-_STEPS: dict[str, type[Any]] = {
-    "hash_bucket": HashBucket,
-    "vocabulary": Vocabulary,
-    "int_vocabulary": IntVocabulary,
-    "bucketize": Bucketize,
-    "identity": IdentityId,
-    "embed": Embed,
-    "numeric": Numeric,
-}
 
 
 @dataclass(frozen=True)
@@ -214,7 +134,7 @@ class Plan:
                 model=raw["model"],
                 features=tuple(Feature(**f) for f in raw["features"]),
                 tables=tuple(Table(**t) for t in raw["tables"]),
-                steps=tuple(_step(s) for s in raw["steps"]),
+                steps=tuple(step_from(s) for s in raw["steps"]),
                 user_width=raw["user_width"],
                 item_width=raw["item_width"],
                 handover=raw["handover"],
@@ -238,17 +158,3 @@ class Plan:
         except (OSError, ValueError) as error:
             reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
             raise ValueError(f"{path}: {reason}; rebuild the repository with `bireme build`") from None
-
-
-def _step(raw: dict[str, Any]) -> Step:
-    if raw["op"] not in _STEPS:
-        raise ValueError(f"feature plan step '{raw['op']}' is unknown to this runtime")
-    values = dict(raw)
-    if values.get("mask") is not None:
-        values["mask"] = Mask(**values["mask"])
-    if "edges" in values:
-        values["edges"] = tuple(values["edges"])
-    if "chain" in values:
-        values["chain"] = tuple((name, constant) for name, constant in values["chain"])
-    step: Step = _STEPS[raw["op"]](**values)
-    return step

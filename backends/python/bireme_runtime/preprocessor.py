@@ -11,9 +11,9 @@ import numpy as np
 
 from .batching import bucket_for, pad_together
 from .fusion import fuse
-from .kernels import State
 from .plan import Feature, IntVocabulary, Plan, Vocabulary
 from .requests import Array, BadRequests, Batch, Request, RequestError, measure
+from .state import State
 from .tables import open_arenas, split_arenas
 from .vocabulary import IntVocabulary as IntVocabularyFile
 from .vocabulary import Vocabulary as VocabularyFile

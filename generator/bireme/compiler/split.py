@@ -13,6 +13,7 @@ from typing import Any
 
 from bireme.compiler.fold import GATHERS
 from bireme.compiler.graph import Graph, Node, tf
+from bireme.compiler.id_steps import make_id_step
 from bireme.compiler.lower import Lowering
 from bireme.compiler.refusal import (
     computed_table,
@@ -171,16 +172,7 @@ class _Cut:
         while name in self.ids.values() or name in self.sides:
             name = f"{name}.{len(self.ids)}"
         self.ids[ids.key] = name
-        if ids.kind == "hash_bucket":
-            self.id_steps.append(p.HashBucket(name, ids.feature, ids.parameters[0]))
-        elif ids.kind == "bucketize":
-            self.id_steps.append(p.Bucketize(name, ids.feature, ids.parameters))
-        elif ids.kind == "identity":
-            self.id_steps.append(p.IdentityId(name, ids.feature))
-        else:
-            file = self._vocabulary(ids)
-            make = p.Vocabulary if ids.kind == "vocabulary" else p.IntVocabulary
-            self.id_steps.append(make(name, ids.feature, file, ids.parameters[0]))
+        self.id_steps.append(make_id_step(name, ids, self._vocabulary))
         return name
 
     def _vocabulary(self, ids: Ids) -> str:

@@ -1,0 +1,163 @@
+"""The steps of a feature plan, as data: what each kind does is said here, and done in its kernel.
+
+Id steps (`hash_bucket`, `vocabulary`, `int_vocabulary`, `bucketize`, `identity`) turn a source into integer
+ids; block steps (`embed`, `numeric`) write columns of one of the plan's two outputs. A source is a feature,
+or a step that derives values from one. To add a kind: its class here, in `STEPS`, and a kernel in `KERNELS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = [
+    "STEPS",
+    "BlockStep",
+    "Bucketize",
+    "Embed",
+    "HashBucket",
+    "IdStep",
+    "IdentityId",
+    "IntVocabulary",
+    "Mask",
+    "Numeric",
+    "Side",
+    "Step",
+    "Vocabulary",
+    "step_from",
+]
+
+Side = Literal["user", "item"]
+
+
+@dataclass(frozen=True)
+class HashBucket:
+    """TensorFlow's `StringToHashBucketFast`: FarmHash64 of the bytes, modulo `buckets`."""
+
+    name: str
+    feature: str
+    buckets: int
+    op: Literal["hash_bucket"] = "hash_bucket"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """String → id through an exact vocabulary stored in `file`; strings not in it get `default`."""
+
+    name: str
+    feature: str
+    file: str
+    default: int
+    op: Literal["vocabulary"] = "vocabulary"
+
+
+@dataclass(frozen=True)
+class IntVocabulary:
+    """Integer → id through a sorted key array stored in `file`; others get `default`."""
+
+    name: str
+    feature: str
+    file: str
+    default: int
+    op: Literal["int_vocabulary"] = "int_vocabulary"
+
+
+@dataclass(frozen=True)
+class Bucketize:
+    """Number → index of its interval: how many of `edges` (float32, ascending) are ≤ the value."""
+
+    name: str
+    feature: str
+    edges: tuple[float, ...]
+    op: Literal["bucketize"] = "bucketize"
+
+
+@dataclass(frozen=True)
+class IdentityId:
+    """An integer feature that is itself the row of a table."""
+
+    name: str
+    feature: str
+    op: Literal["identity"] = "identity"
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which elements of a sequence count: those whose id differs from `value`.
+
+    `of` is an id step, or a string feature; then `value` is "" and empty strings do not count.
+    """
+
+    of: str
+    value: int | str
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Rows of `table` at the ids of step `ids`, pooled over the sequence if `pool` is set, into a block.
+
+    `pool` "sum" adds the rows that `mask` admits (all, without one); "mean" divides that sum by
+    max(number of admitted rows, `floor`). FP32 accumulation.
+    """
+
+    name: str
+    ids: str
+    table: str
+    side: Side
+    offset: int
+    width: int
+    pool: Literal["sum", "mean"] | None = None
+    mask: Mask | None = None
+    floor: float = 1.0
+    op: Literal["embed"] = "embed"
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A numeric feature through `chain`, in FP32, into one column of a block.
+
+    `chain` holds (operation, constant) pairs applied in order; the constant is None for unary operations.
+    Operations: add, sub, rsub, mul, div, minimum, maximum, log1p, log, sqrt, square, abs, neg, tanh.
+    """
+
+    name: str
+    feature: str
+    chain: tuple[tuple[str, float | None], ...]
+    side: Side
+    offset: int
+    width: int = 1
+    op: Literal["numeric"] = "numeric"
+
+
+IdStep = HashBucket | Vocabulary | IntVocabulary | Bucketize | IdentityId
+BlockStep = Embed | Numeric
+Step = IdStep | BlockStep
+STEPS: dict[str, type[Any]] = {
+    "hash_bucket": HashBucket,
+    "vocabulary": Vocabulary,
+    "int_vocabulary": IntVocabulary,
+    "bucketize": Bucketize,
+    "identity": IdentityId,
+    "embed": Embed,
+    "numeric": Numeric,
+}
+
+
+def step_from(raw: dict[str, Any]) -> Step:
+    """A step as JSON values, read back.
+
+    Raises:
+        ValueError: a step that this runtime does not know.
+        TypeError: a known step with other fields.
+    """
+    if raw["op"] not in STEPS:
+        raise ValueError(f"feature plan step '{raw['op']}' is unknown to this runtime")
+    values = dict(raw)
+    if values.get("mask") is not None:
+        values["mask"] = Mask(**values["mask"])
+    if "edges" in values:
+        values["edges"] = tuple(values["edges"])
+    if "chain" in values:
+        values["chain"] = tuple((name, constant) for name, constant in values["chain"])
+    step: Step = STEPS[raw["op"]](**values)
+    return step
