@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bireme.scratch import scratch_for
 from bireme.spec import Target, read_spec
 
 __all__ = ["Built", "build"]
@@ -51,15 +52,16 @@ def build(
     from bireme.emitter.artifacts import Artifacts
     from bireme.emitter.layout import emit
 
-    compiled = compile_model(spec, target, progress)
-    progress("emit")
-    report = as_data(compiled)
-    artifacts = Artifacts(
-        plan=compiled.plan,
-        files=compiled.files,
-        dense_onnx=compiled.dense.SerializeToString(deterministic=True),
-        example_request=compiled.example,
-        provenance={**compiled.source, "spec": spec.served()},
-        report=report,
-    )
-    return Built(spec.model, emit(artifacts, compiled.contract, repository), report)
+    with scratch_for(repository) as scratch:
+        compiled = compile_model(spec, target, progress, scratch)
+        progress("emit")
+        report = as_data(compiled)
+        artifacts = Artifacts(
+            plan=compiled.plan,
+            files=compiled.files,
+            dense_onnx=compiled.dense.SerializeToString(deterministic=True),
+            example_request=compiled.example,
+            provenance={**compiled.source, "spec": spec.served()},
+            report=report,
+        )
+        return Built(spec.model, emit(artifacts, compiled.contract, repository), report)

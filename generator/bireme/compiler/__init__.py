@@ -15,7 +15,7 @@ What they stand on:
 * `graph`, `shapes`: TensorFlow's graph
 * `values`, `lower`, `pooling`, `refusal`: what a tensor means on the CPU side, by which rule, and what is
   said where none fits
-* `vocabularies`, `export`: the files of the CPU side
+* `vocabularies`, `tables_export`, `export`, `staged`: the files of the CPU side
 * `lifted`, `row_ops`, `row_products`, `canonical`: ONNX
 * `features`, `samples`: the spec against the model
 * `check`, `acceptance`: every pass against the original

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import onnx
 
 from bireme.compiler.check import Checker, as_function
 from bireme.compiler.dense import runner
-from bireme.compiler.export import export_files
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.split import Split
@@ -39,6 +37,7 @@ def check_passes(
     rowwise: onnx.ModelProto,
     dense: onnx.ModelProto,
     requests: Sequence[Request],
+    folder: Path,
 ) -> dict[str, float]:
     """Run every stage on the same requests.
 
@@ -51,6 +50,7 @@ def check_passes(
         rowwise: the dense network, row-wise.
         dense: the dense network after user_once.
         requests: sample requests.
+        folder: where the plan's arena and vocabulary files lie; the plan is written there too.
 
     Returns:
         Pass → largest difference.
@@ -59,7 +59,7 @@ def check_passes(
         CompileError: a pass changed a score, or the feature plan refuses a sample.
     """
     # First, because this refuses what would fail somewhere inside TensorFlow.
-    halves = _features_of(plan, cut, requests)
+    halves = _features_of(plan, folder, requests)
     rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
     predicted = [model.predict(values) for values in rows]
     expected = {
@@ -85,23 +85,20 @@ def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {task: np.concatenate([run[task].reshape(-1) for run in runs]) for task in runs[0]}
 
 
-def _features_of(plan: Plan, cut: Split, requests: Sequence[Request]) -> list[Features]:
-    """The CPU side, run by the very code that serves."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-        for name, write in export_files(plan, cut).items():
-            write(Path(folder) / name)
-        preprocessor = Preprocessor.open(Path(folder))
-        results: list[Features] = []
-        for request in requests:
-            result = preprocessor.run([to_tensors(plan.features, request)])[0]
-            if isinstance(result, RequestError):
-                raise CompileError(
-                    "pass split",
-                    f"refuses a sample request: {result}",
-                    "correct `samples`, or `defaults`, in the spec",
-                )
-            results.append(result)
+def _features_of(plan: Plan, folder: Path, requests: Sequence[Request]) -> list[Features]:
+    """The CPU side, run by the very code that serves on the very files that are served."""
+    (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    preprocessor = Preprocessor.open(folder)
+    results: list[Features] = []
+    for request in requests:
+        result = preprocessor.run([to_tensors(plan.features, request)])[0]
+        if isinstance(result, RequestError):
+            raise CompileError(
+                "pass split",
+                f"refuses a sample request: {result}",
+                "correct `samples`, or `defaults`, in the spec",
+            )
+        results.append(result)
     return results
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bireme.compiler.split import Split
+from bireme.compiler.tables_export import write_arena
 from bireme.compiler.vocabularies import VocabularySource
 from bireme.errors import CompileError
 from bireme_runtime import vocabulary as v
-from bireme_runtime.plan import Plan, Table
+from bireme_runtime.plan import Plan
 
 __all__ = ["export_files", "read_words"]
 
 
 def export_files(plan: Plan, cut: Split) -> dict[str, Callable[[Path], None]]:
-    """File name → function that writes it. Tables are streamed, one at a time."""
+    """File name → function that writes it."""
     files: dict[str, Callable[[Path], None]] = {}
     for arena in dict.fromkeys(table.arena for table in plan.tables):
         tables = [table for table in plan.tables if table.arena == arena]
-        files[arena] = partial(_write_arena, tables, cut.variables)
+        files[arena] = partial(write_arena, tables, cut.variables)
     for name, source in cut.vocabularies.items():
         files[name] = partial(_write_vocabulary, source)
     return files
@@ -32,13 +32,6 @@ def export_files(plan: Plan, cut: Split) -> dict[str, Callable[[Path], None]]:
 def read_words(cut: Split) -> dict[str, list[bytes]]:
     """Vocabulary file → its keys."""
     return {name: source.entries[0] for name, source in cut.vocabularies.items()}
-
-
-def _write_arena(tables: list[Table], variables: dict[str, Any], path: Path) -> None:
-    with path.open("wb") as file:
-        for table in tables:
-            rows: np.ndarray[Any, Any] = variables[table.name].numpy()
-            file.write(np.ascontiguousarray(rows).data)
 
 
 def _write_vocabulary(source: VocabularySource, path: Path) -> None:

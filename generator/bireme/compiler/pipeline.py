@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.samples import choose_samples
 from bireme.compiler.split import Split, split
+from bireme.compiler.staged import stage
 from bireme.compiler.trim import trim
 from bireme.compiler.user_once import user_once
 from bireme.compiler.vocabularies import check_ids
@@ -61,13 +64,17 @@ class Compiled:
     source: Mapping[str, str]
 
 
-def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _: None) -> Compiled:
+def compile_model(
+    spec: BuildSpec, target: Target, progress: Progress = lambda _: None, scratch: Path | None = None
+) -> Compiled:
     """SavedModel → feature plan, tables and dense ONNX.
 
     Args:
         spec: the build spec.
         target: "cpu" or "gpu"; decides the hand-over dtype and who pads.
         progress: called with each pass's name as it starts.
+        scratch: an empty folder where tables and vocabularies are written for the check and then stay for
+            whoever takes them over; None: a temporary one, and `Compiled.files` writes them anew.
 
     Raises:
         SpecError: the spec does not fit the model.
@@ -109,7 +116,9 @@ def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _
     progress("check")
     requests, example = choose_samples(spec.samples, plan, read_words(cut))
     outputs = spec.outputs or {name: name for name in model.outputs}
-    differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, requests)
+    with _folder(scratch) as folder:
+        files = stage(export_files(plan, cut), folder)
+        differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, requests, folder)
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
     nodes |= {
         "split": len(cut.dense.nodes),
@@ -119,7 +128,7 @@ def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _
     return Compiled(
         contract=contract,
         plan=plan,
-        files=export_files(plan, cut),
+        files=files,
         rowwise=rowwise,
         dense=dense,
         split=cut,
@@ -128,6 +137,15 @@ def compile_model(spec: BuildSpec, target: Target, progress: Progress = lambda _
         example=example,
         source={"saved_model_sha256": _hash_folder(spec.saved_model), "signature": spec.signature},
     )
+
+
+@contextlib.contextmanager
+def _folder(scratch: Path | None) -> Iterator[Path]:
+    if scratch is not None:
+        yield scratch
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def _plan(contract: Contract, cut: Split) -> Plan:
