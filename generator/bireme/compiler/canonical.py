@@ -5,12 +5,15 @@ tf2onnx numbers names by counters that live as long as the process, and orders n
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import onnx
 
 __all__ = ["canonicalise"]
 
+#: What tf2onnx appends to the name of a node that it makes: its counter.
+_COUNTER = re.compile(r"__\d+")
 Message = TypeVar("Message", onnx.NodeProto, onnx.TensorProto)
 
 
@@ -38,7 +41,7 @@ def canonicalise(model: onnx.ModelProto, keep_origin: bool = False) -> None:
         names.setdefault(weight.name, free(f"w{index}"))
         weight.name = names[weight.name]
     for index, node in enumerate(nodes):
-        node.doc_string = node.name if keep_origin else ""
+        node.doc_string = _COUNTER.sub("", node.name) if keep_origin else ""
         node.name = f"{node.op_type}_{index}"
         for position, output in enumerate(node.output):
             if output:

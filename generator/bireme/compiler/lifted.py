@@ -103,9 +103,12 @@ class Writer:
         item_width: columns of `items` [users, candidates, item_width].
         dtype: numpy name of both inputs' dtype; computation is FP32.
         taken: names that are not free for tensors: those of the outputs.
+
+    Set `origin` to the row-wise node that is being carried over: what is written then remembers its name.
     """
 
     def __init__(self, user_width: int, item_width: int, dtype: str, taken: Collection[str]) -> None:
+        self.origin = ""
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.widths: dict[Side, int] = {"user": user_width, "item": item_width}
@@ -117,7 +120,7 @@ class Writer:
     def node(self, op: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
         """Append a node with one output; returns its tensor."""
         output = name or self._free(f"v{len(self.nodes)}")
-        self.nodes.append(onnx.helper.make_node(op, list(inputs), [output], **attributes))
+        self.nodes.append(onnx.helper.make_node(op, list(inputs), [output], self.origin, **attributes))
         return output
 
     def weight(self, value: Array) -> str:

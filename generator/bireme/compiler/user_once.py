@@ -63,7 +63,7 @@ def user_once(
     writer = lift.writer
     graph = onnx.helper.make_graph(writer.nodes, "dense", inputs, outputs, writer.weights)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=8)
-    canonicalise(model)
+    canonicalise(model, keep_origin=True)
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -111,6 +111,7 @@ class _Lift:
             CompileError: it is not known to keep rows apart.
         """
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        self.writer.origin = node.doc_string or node.name
         if node.op_type == "Constant":
             self.values[node.output[0]] = Const(onnx.numpy_helper.to_array(attributes["value"]))
             return
@@ -132,6 +133,7 @@ class _Lift:
         Raises:
             CompileError: it is more than one number a candidate.
         """
+        self.writer.origin = task
         value = self.writer.expand(self.writer.write(self.values[task]))
         if value.rest not in ((), (1,)):
             raise CompileError(
