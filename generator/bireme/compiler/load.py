@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bireme.compiler.graph import Capture, Graph, Node, node_of, read_graph_def, tensor, tf
+from bireme.compiler.partial import load_signature
 from bireme.errors import CompileError
 
 __all__ = ["SavedModel", "fill_unused", "load"]
@@ -44,7 +45,7 @@ class SavedModel:
             )
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
         try:
-            self._root = tf.saved_model.load(str(path))
+            self._root = load_signature(path, signature)
         except Exception as error:  # TensorFlow raises a dozen kinds for a damaged folder
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CompileError(str(path), f"cannot be loaded: {reason}", "export the model again") from error
