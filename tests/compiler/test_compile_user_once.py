@@ -195,7 +195,7 @@ MIXING: dict[str, Callable[[Network], str]] = {
     "Slice": lambda n: n.add("Slice", ["i", *(n.weight(np.array([k])) for k in (1, 2**31 - 1, 0))], (4,)),
     "CumSum": lambda n: n.add("CumSum", ["i", n.weight(np.array(0))], (4,)),
     "Gather": lambda n: n.add("Gather", ["i", n.weight(np.array([0, 0]))], (4,), axis=0),
-    "Expand": lambda n: n.add("Expand", ["i", n.weight(np.array([1, 4]))], (4,)),
+    "Expand": lambda n: n.add("Expand", ["i", n.weight(np.array([3, 4]))], (4,)),
     "Shape": lambda n: n.add("Cast", [n.add("Shape", ["i"], ())], (), to=onnx.TensorProto.FLOAT),
     "MatMul": lambda n: n.add("MatMul", [n.normal(3, 5), "i"], (4,)),
     "Gemm": lambda n: n.add("Gemm", ["i", n.normal(5, 2)], (2,), transA=1),

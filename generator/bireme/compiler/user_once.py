@@ -14,8 +14,9 @@ import onnx
 
 from bireme.compiler.canonical import canonicalise
 from bireme.compiler.dense import OPSET
-from bireme.compiler.lifted import Const, Context, Lifted, Slice, Tensor, Writer
+from bireme.compiler.lifted import Context, Writer
 from bireme.compiler.row_ops import HANDLERS
+from bireme.compiler.row_values import Const, Lifted, Slice
 from bireme.compiler.split import Boundary
 from bireme.errors import CompileError
 
@@ -90,19 +91,7 @@ class _Lift:
         }
         self.context = Context(writer, self.values, rests)
         for boundary in boundaries:
-            self.values[boundary.name] = self._boundary(boundary)
-
-    def _boundary(self, boundary: Boundary) -> Lifted:
-        columns = Slice(boundary.side, boundary.offset, boundary.width)
-        if boundary.shape == (boundary.width,):
-            return columns
-        written = self.writer.write(columns)
-        if boundary.shape == ():
-            name = self.writer.node("Squeeze", [written.name, self.writer.axes(2)])
-        else:
-            shape = self.writer.axes(0, 0, *boundary.shape)
-            name = self.writer.node("Reshape", [written.name, shape])
-        return Tensor(name, boundary.side, boundary.shape)
+            self.values[boundary.name] = Slice(writer.input(boundary.side), boundary.offset, boundary.shape)
 
     def node(self, node: onnx.NodeProto) -> None:
         """Carry one op over.
@@ -115,17 +104,18 @@ class _Lift:
         if node.op_type == "Constant":
             self.values[node.output[0]] = Const(onnx.numpy_helper.to_array(attributes["value"]))
             return
-        handler = HANDLERS.get(node.op_type) if len(node.output) == 1 and all(node.input) else None
+        handler = HANDLERS.get(node.op_type) if all(node.input) else None
         result = None
         if handler is not None:
             result = handler(self.context, node, [self.values[name] for name in node.input], attributes)
-        if result is None:
+        results = result if isinstance(result, tuple) else (result,) if result is not None else ()
+        if len(results) != len(node.output):
             raise CompileError(
                 f"op {node.op_type} (node '{node.doc_string or node.name}')",
                 "is not known to keep candidates apart, so bucket padding could change real scores",
                 "replace it by an op that treats every row on its own",
             )
-        self.values[node.output[0]] = result
+        self.values.update(zip(node.output, results, strict=True))
 
     def output(self, task: str) -> None:
         """Write a task as FP32 [users, candidates].
