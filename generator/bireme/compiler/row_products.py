@@ -99,7 +99,7 @@ def times(
             taken_apart = _taken_apart(lift, list(zip(left.parts, rows, strict=True)), left.rest, rest)
             if taken_apart is not None:
                 return taken_apart
-        if isinstance(left, Sum):
+        if isinstance(left, Sum) and not _whole_item(left):
             taken_apart = _taken_apart(lift, [(left, weights)], left.rest, rest)
             if taken_apart is not None:
                 return taken_apart
@@ -108,6 +108,11 @@ def times(
     tensor = lift.writer.write(left)
     name = lift.writer.node("MatMul", [tensor.name, lift.writer.weight(weights)])
     return Tensor(name, tensor.side, rest)
+
+
+def _whole_item(value: Sum) -> bool:
+    """Whether every candidate has all of it anyway: added up first, it is multiplied only once."""
+    return any(term.user is None and term.item.rest == value.rest for term in value.terms if term.item)
 
 
 def _dense(lift: Context, tensor: Tensor, weights: Array) -> Tensor:
@@ -150,7 +155,7 @@ def _taken_apart(
     """The product as a sum over sides; None where a part is not what it needs to be for that."""
     pieces = _Pieces()
     for part, rows in parts:
-        pieces.add(part, rows)
+        pieces.add(lift.writer.write(part) if isinstance(part, Sum) and _whole_item(part) else part, rows)
     if any(part.rest[-1] != len(rows) for group in pieces.alone.values() for part, rows in group.items()):
         return None  # it repeats along the very dimension that is summed over
     terms: list[Term] = []
