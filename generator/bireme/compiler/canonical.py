@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import onnx
 
-__all__ = ["canonicalise"]
+__all__ = ["canonicalise", "without_origin"]
 
 #: What tf2onnx appends to the name of a node that it makes: its counter.
 _COUNTER = re.compile(r"__\d+")
-Message = TypeVar("Message", onnx.NodeProto, onnx.TensorProto)
+Message = TypeVar("Message", onnx.ModelProto, onnx.NodeProto, onnx.TensorProto)
 
 
 def canonicalise(model: onnx.ModelProto, keep_origin: bool = False) -> None:
@@ -57,6 +57,14 @@ def canonicalise(model: onnx.ModelProto, keep_origin: bool = False) -> None:
     graph.name = "dense"
     graph.doc_string = ""
     model.producer_name, model.producer_version, model.doc_string = "bireme", "", ""
+
+
+def without_origin(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model without the names that nodes had in TensorFlow: Keras counts models in a process."""
+    result = _copy(model)
+    for node in result.graph.node:
+        node.doc_string = ""
+    return result
 
 
 def _in_order_of_need(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

@@ -27,6 +27,9 @@ MOVES = frozenset({
     "Transpose", "Unsqueeze",
 })  # fmt: skip
 
+#: Ops that read a shape, not numbers.
+_BLIND = frozenset({"Shape", "Size"})
+
 Array = np.ndarray[Any, Any]
 _FLOAT, _HALF = int(TensorProto.FLOAT), int(TensorProto.FLOAT16)
 
@@ -47,7 +50,8 @@ def float_weights(model: onnx.ModelProto) -> dict[str, Array]:
 
 def is_float(node: onnx.NodeProto, types: dict[str, int]) -> bool:
     """Whether a node reads or makes an FP32 tensor, so that its precision is a choice."""
-    return any(types.get(name) == _FLOAT for name in (*node.input, *node.output))
+    known = any(types.get(name) == _FLOAT for name in (*node.input, *node.output))
+    return known and node.op_type not in _BLIND
 
 
 def knows_half(node: onnx.NodeProto, opset: int) -> bool:
@@ -67,8 +71,8 @@ def to_half(
 
     Args:
         model: FP32 throughout, nodes named, no subgraphs, weights as initializers.
-        fp32: names of the nodes that stay FP32. A node that moves numbers follows its neighbours unless it is
-            named.
+        fp32: names of the nodes that stay FP32. A node that moves numbers follows its neighbours; named, it
+            keeps what comes as FP32.
         handover: type of the inputs.
 
     Returns:
@@ -137,14 +141,17 @@ class _Typed:
         """Tensors that an FP32 op, or an output of the network, reads: directly or moved about."""
         wanted = set(self.outputs)
         for node in reversed(self.source.graph.node):
-            if node.name in self.kept or (self._moves(node) and wanted.intersection(node.output)):
+            moved = self._moves(node) and wanted.intersection(node.output)
+            if moved or (node.name in self.kept and node.op_type not in _BLIND):
                 wanted.update(node.input)
         return wanted
 
     def _precision(self, node: onnx.NodeProto) -> int:
+        sources = self._sources(node)
+        if self._moves(node) and sources and _FLOAT not in sources:
+            return _HALF  # there is no more to keep
         if node.name in self.kept:
             return _FLOAT
-        sources = self._sources(node)
         if sources and not self._moves(node):
             return _HALF
         # What moves numbers, or makes them of integers, keeps what there is for those who want it.
@@ -168,6 +175,7 @@ class _Typed:
                 if self.made[name][1] == _HALF:
                     self._cast(self.made[name][0], name, _FLOAT)
             return
+        copy.input[:] = [self.made[name][0] if name in self.made else name for name in node.input]
         self.nodes.append(copy)
 
     def _make(self, name: str, precision: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,10 @@ import onnx
 
 from bireme.compiler.half import MOVES, is_float, tensor_types
 
-__all__ = ["Layer", "group_layers", "node_costs"]
+__all__ = ["Layer", "group_layers", "node_costs", "origin"]
 
+#: What folding puts into the name of a dense layer: "dense/MatMul/folded/MatMul" is "dense/MatMul".
+_FOLDED = re.compile(r"/[^/]+/folded")
 _ANCHORS = ("MatMul", "Gemm", "Conv", "Softmax", "Reduce")
 #: Candidates that a user's share of the work is divided by in costs.
 _CANDIDATES = 100
@@ -40,6 +43,9 @@ def group_layers(model: onnx.ModelProto, at_most: int) -> list[Layer]:
         at_most: neighbours are joined until there are no more groups than this.
     """
     types = tensor_types(model)
+    known = {_scope(node) for node in model.graph.node}
+    # A scope that holds others is a model, not a layer.
+    outer = {scope.rpartition("/")[0] for scope in known} & known
     groups: dict[int, list[onnx.NodeProto]] = {}
     scopes: dict[str, int] = {}
     owner: dict[str, set[int]] = {}  # tensor → groups that compute it
@@ -48,7 +54,7 @@ def group_layers(model: onnx.ModelProto, at_most: int) -> list[Layer]:
         if node.op_type in MOVES or not is_float(node, types):
             owner.update(dict.fromkeys(node.output, sources))
             continue
-        scope = _scope(node)
+        scope = "" if _scope(node) in outer else _scope(node)
         anchored = node.op_type.startswith(_ANCHORS)
         if scope and scope in scopes:
             group = scopes[scope]
@@ -93,10 +99,16 @@ def node_costs(model: onnx.ModelProto) -> dict[str, int]:
     return costs
 
 
+def origin(node: onnx.NodeProto) -> str:
+    """A node's name in TensorFlow, as a user knows it; its own name if it has none there."""
+    name = str(node.doc_string).replace("StatefulPartitionedCall/", "")
+    return _FOLDED.sub("", name) or str(node.name)
+
+
 def _scope(node: onnx.NodeProto) -> str:
-    return str(node.doc_string).rpartition("/")[0]
+    return origin(node).rpartition("/")[0]
 
 
 def _name(nodes: list[onnx.NodeProto]) -> str:
     anchor = next((node for node in nodes if node.op_type.startswith(_ANCHORS)), nodes[0])
-    return _scope(anchor) or str(anchor.doc_string or anchor.name)
+    return _scope(anchor) or origin(anchor)

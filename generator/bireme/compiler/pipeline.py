@@ -13,6 +13,7 @@ import onnx
 
 from bireme.compiler.acceptance import check_passes
 from bireme.compiler.batchnorm import fold_batchnorm
+from bireme.compiler.canonical import without_origin
 from bireme.compiler.dense import to_onnx
 from bireme.compiler.export import export_files, read_words
 from bireme.compiler.features import check_task_names, read_features, symbolic_shapes
@@ -130,7 +131,7 @@ def compile_model(
         plan=plan,
         files=files,
         rowwise=rowwise,
-        dense=dense,
+        dense=without_origin(dense),
         split=cut,
         differences=differences,
         nodes=nodes,
