@@ -33,6 +33,7 @@ def build(
     repository: Path,
     target: Target = "cpu",
     progress: Callable[[str], None] = lambda _: None,
+    user_ahead: bool = False,
 ) -> Built:
     """Compile the model that a spec names and write its Triton models.
 
@@ -41,6 +42,7 @@ def build(
         repository: the model repository; other models in it are not touched.
         target: "cpu" (embedded server) or "gpu" (`tensorrt_plan`).
         progress: called with the name of each pass.
+        user_ahead: also write `<model>_user` and `<model>_slice`.
 
     Raises:
         BiremeError: spec, model or repository are at fault; the repository is then as it was.
@@ -54,8 +56,17 @@ def build(
 
     with scratch_for(repository) as scratch:
         compiled = compile_model(spec, target, progress, scratch)
-        progress("emit")
         report = as_data(compiled)
+        ahead = None
+        if user_ahead:
+            progress("user_ahead")
+            from bireme.compiler.user_ahead import compile_user_ahead
+            from bireme.compiler.user_ahead_costs import add_to_report
+            from bireme.compiler.user_ahead_timing import add_timing
+
+            ahead = compile_user_ahead(compiled, spec, scratch)
+            add_to_report(report, compiled, ahead)
+        progress("emit")
         artifacts = Artifacts(
             plan=compiled.plan,
             files=compiled.files,
@@ -63,5 +74,11 @@ def build(
             example_request=compiled.example,
             provenance={**compiled.source, "spec": spec.served()},
             report=report,
+            user_ahead=ahead.parts if ahead is not None else None,
         )
-        return Built(spec.model, emit(artifacts, compiled.contract, repository), report)
+        folders = emit(artifacts, compiled.contract, repository)
+        if ahead is not None:
+            # After report.json, which holds no times: equal input gives equal bytes.
+            progress("user_ahead: timing")
+            add_timing(report["user_ahead"], compiled, ahead, scratch)
+        return Built(spec.model, folders, report)

@@ -29,6 +29,10 @@ _out = Console(width=None if sys.stdout.isatty() else 120)
 _err = Console(stderr=True, soft_wrap=True)
 
 Repository = Annotated[Path, typer.Option("--repository", "-r", help="the Triton model repository")]
+UserAhead = Annotated[
+    bool,
+    typer.Option("--user-ahead", help="the user side as a model of its own, reused by slices of candidates"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 
 
@@ -52,13 +56,15 @@ def inspect(
     saved_model: Annotated[Path, typer.Argument(help="a SavedModel folder, or a build spec (YAML)")],
     user: Annotated[str, typer.Option(help="user side inputs, comma separated")] = "",
     signature: Annotated[str, typer.Option(help="which signature")] = "serving_default",
+    user_ahead: UserAhead = False,
     as_json: AsJson = False,
 ) -> None:
     """Show features, vocabularies, tables, the embedding frontier, and what a request costs."""
     from bireme.inspect import inspect_model
 
     with _err.status("loading TensorFlow"):
-        report, advice = inspect_model(saved_model, [name for name in user.split(",") if name], signature)
+        names = [name for name in user.split(",") if name]
+        report, advice = inspect_model(saved_model, names, signature, user_ahead)
     _print_report(report, as_json)
     if advice and not as_json:
         print(f"\n{advice}")
@@ -71,6 +77,7 @@ def build(
     target: Annotated[
         TargetName, typer.Option(help="cpu: embedded server; gpu: tensorrt_plan")
     ] = TargetName.cpu,
+    user_ahead: UserAhead = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print one line only")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +86,7 @@ def build(
     from bireme.howto import howto
 
     with _err.status("loading TensorFlow") as status:
-        built = run(spec, repository, target.value, lambda name: status.update(f"pass: {name}"))
+        built = run(spec, repository, target.value, lambda name: status.update(f"pass: {name}"), user_ahead)
     names = ", ".join(folder.name for folder in built.folders)
     if quiet:
         print(f"built {names} in {repository}")

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
 from bireme.errors import ClientError
-from bireme.requests import to_tensors
+from bireme.requests import part_for, to_tensors
 from bireme.spec import FEATURES_PARAMETER
 from bireme_runtime.plan import Feature
+from bireme_runtime.user_state import STATE_PARAMETER
 
 __all__ = ["RankingClient"]
 
@@ -31,6 +33,15 @@ _TRITON_DTYPE = {
 }
 #: What gRPC's own errors say, in whichever case, when there is no server to talk to.
 _UNREACHABLE = ("connect", "unavailable", "refused", "socket", "resolving")
+
+
+@dataclass(frozen=True)
+class _Half:
+    """One of the ensembles of --user-ahead."""
+
+    model: str
+    features: tuple[Feature, ...]
+    state: str
 
 
 class RankingClient:
@@ -69,6 +80,7 @@ class RankingClient:
         self._model = model
         self._features: tuple[Feature, ...] = ()
         self._tasks: tuple[str, ...] = ()
+        self._halves: dict[str, _Half] = {}
 
     def __enter__(self) -> RankingClient:
         return self
@@ -122,11 +134,83 @@ class RankingClient:
             ClientError: whatever the server answers, in one sentence.
         """
         self._connect()
-        known = {feature.name: feature for feature in self._features}
+        return self._infer(self._model, self._features, tensors, (), self._tasks)
+
+    def user(self, user: Mapping[str, Any]) -> Array:
+        """The user's side, computed ahead: for a repository built with --user-ahead.
+
+        Args:
+            user: feature → value, or list for a sequence.
+
+        Returns:
+            The user state, FP32 [1, width], for `rank_slice`. Plain numbers: keep it, send it on.
+
+        Raises:
+            ClientError: a malformed request, or whatever the server answers, in one sentence.
+        """
+        half = self._half("user")
+        tensors = self._half_tensors(half, user, {})
+        return self._infer(half.model, half.features, tensors, (), (half.state,))[half.state]
+
+    def rank_slice(
+        self, state: Array, items: Mapping[str, Any], user: Mapping[str, Any] | None = None
+    ) -> dict[str, Array]:
+        """Score some of a user's candidates; any number of slices share one state.
+
+        Args:
+            state: what `user` returned.
+            items: feature → list with one value (or list) a candidate.
+            user: the user's features; only those are sent that a cross of user and item needs, mostly none.
+
+        Returns:
+            Task → FP32 scores [N], in the order of the candidates; the same as `rank` gives.
+
+        Raises:
+            ClientError: the state is of another build of the model, a malformed request, or whatever else the
+                server answers, in one sentence.
+        """
+        half = self._half("slice")
+        tensors = self._half_tensors(half, user or {}, items)
+        entry = self._input(Feature(half.state, "user", "float32"), state)
+        scores = self._infer(half.model, half.features, tensors, (entry,), self._tasks)
+        return {task: values[0] for task, values in scores.items()}
+
+    def _half_tensors(
+        self, half: _Half, user: Mapping[str, Any], items: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        request = {"user": user, "items": items}
+        to_tensors(self._features, request)  # refuses what the whole model does not know
+        return to_tensors(half.features, part_for(half.features, request))
+
+    def _half(self, name: Literal["user", "slice"]) -> _Half:
+        """What `<model>_user` or `<model>_slice` takes."""
+        self._connect()
+        if name not in self._halves:
+            model = f"{self._model}_{name}"
+            try:
+                parameters = self._config(model).get("parameters", {})
+                features = json.loads(parameters[FEATURES_PARAMETER]["string_value"])
+                state = json.loads(parameters[STATE_PARAMETER]["string_value"])["name"]
+            except (ClientError, KeyError) as error:
+                detail = error.message if isinstance(error, ClientError) else "is not what bireme builds"
+                hint = "build the repository with `bireme build --user-ahead`"
+                raise ClientError(f"model '{model}'", detail, hint) from None
+            self._halves[name] = _Half(model, tuple(Feature(**entry) for entry in features), state)
+        return self._halves[name]
+
+    def _infer(
+        self,
+        model: str,
+        features: tuple[Feature, ...],
+        tensors: Mapping[str, Array],
+        more: Sequence[Any],
+        outputs: Sequence[str],
+    ) -> dict[str, Array]:
+        known = {feature.name: feature for feature in features}
         for name in tensors:
             if name not in known:
                 raise ClientError(f"feature '{name}'", "is not one of the model's", f"it takes {[*known]}")
-        inputs = []
+        inputs = [*more]
         for name, feature in known.items():
             if name in tensors:
                 inputs.append(self._input(feature, tensors[name]))
@@ -135,8 +219,8 @@ class RankingClient:
                 raise ClientError(
                     f"feature '{name}'", "is missing and has no default", f"give it under '{part}'"
                 )
-        result = self._call("infer", self._model, inputs)
-        return {task: result.as_numpy(task) for task in self._tasks}
+        result = self._call("infer", model, inputs)
+        return {output: result.as_numpy(output) for output in outputs}
 
     def _input(self, feature: Feature, array: Array) -> Any:
         try:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from bireme.errors import SpecError
 from bireme.spec import BuildSpec, read_spec
 
+if TYPE_CHECKING:
+    from bireme.compiler.pipeline import Compiled
+
 __all__ = ["inspect_model"]
 
 
-def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict[str, Any], str]:
+def inspect_model(
+    path: Path, user: Sequence[str], signature: str, user_ahead: bool = False
+) -> tuple[dict[str, Any], str]:
     """Compile in memory and report.
 
     Args:
         path: a SavedModel folder, or a build spec.
         user: user side inputs; with none given for a SavedModel, every input counts as a candidate's.
         signature: signature key, for a SavedModel.
+        user_ahead: also report what `build --user-ahead` would save; needs a build spec.
 
     Returns:
         The report, and advice what to do next (empty if a spec was given).
@@ -38,7 +44,14 @@ def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict
             "export the model with `model.export(folder)` and name that folder",
         )
     if path.is_file():
-        return as_data(compile_model(read_spec(path), "cpu")), ""
+        spec = read_spec(path)
+        compiled = compile_model(spec, "cpu")
+        report = as_data(compiled)
+        if user_ahead:
+            _add_user_ahead(report, compiled, spec)
+        return report, ""
+    if user_ahead:
+        raise SpecError("--user-ahead", "needs a build spec", "write one first; this command prints a start")
     from bireme.compiler.load import SavedModel
 
     known = SavedModel(path, signature).inputs
@@ -66,3 +79,13 @@ def inspect_model(path: Path, user: Sequence[str], signature: str) -> tuple[dict
         text += f"# user: list every input that describes the user or the request, of: {', '.join(known)}\n"
     advice = "A spec to start from; every other field has a default (see examples/obd/bireme.yaml):\n\n"
     return as_data(compile_model(spec, "cpu")), advice + text
+
+
+def _add_user_ahead(report: dict[str, Any], compiled: Compiled, spec: BuildSpec) -> None:
+    from bireme.compiler.user_ahead import compile_user_ahead
+    from bireme.compiler.user_ahead_costs import add_to_report
+    from bireme.compiler.user_ahead_timing import add_timing
+
+    ahead = compile_user_ahead(compiled, spec)
+    add_to_report(report, compiled, ahead)
+    add_timing(report["user_ahead"], compiled, ahead)

@@ -17,7 +17,7 @@ import numpy as np
 from bireme.errors import ClientError, SpecError
 from bireme_runtime.plan import Feature
 
-__all__ = ["Request", "count_candidates", "read_requests", "to_rows", "to_tensors"]
+__all__ = ["Request", "count_candidates", "part_for", "read_requests", "to_rows", "to_tensors"]
 
 Array = np.ndarray[Any, Any]
 Request = Mapping[str, Mapping[str, Any]]
@@ -83,6 +83,22 @@ def to_tensors(features: Sequence[Feature], request: Request) -> dict[str, Array
         shape = (1, *array.shape) if rank else (1, 1)
         tensors[feature.name] = array.reshape(shape)
     return tensors
+
+
+def part_for(features: Sequence[Feature], request: Request) -> Request:
+    """What of a request a model with these features takes, and at least one feature.
+
+    A tensor tells how many users there are; so where every feature is optional and none is given, the first
+    one's default is written out.
+    """
+    known = {feature.name for feature in features}
+    part = {
+        side: {name: value for name, value in given.items() if name in known}
+        for side, given in request.items()
+    }
+    if features and not any(part.values()) and features[0].side == "user":
+        part["user"] = {features[0].name: features[0].default}
+    return part
 
 
 def to_rows(features: Sequence[Feature], request: Request) -> dict[str, Array]:

@@ -125,7 +125,7 @@ def test_any_mixture_of_the_fields_we_emit_survives_the_round_trip(config: Model
 @pytest.mark.parametrize(
     "text",
     [
-        "response_cache { enable: true }",
+        "response_cache { }",
         'input { name: "x" reshape { shape: [ 1 ] } }',
         "instance_group { gpus: [ 0 ] }",
         "optimization { cuda { busy_wait_events: true } }",

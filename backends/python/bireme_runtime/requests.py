@@ -45,7 +45,7 @@ class Request:
     Args:
         tensors: feature → array: user [users, 1] or [users, L], item [users, N] or [users, N, L].
         users: number of users.
-        candidates: N.
+        candidates: N; 0 if the plan has user features only.
     """
 
     tensors: Mapping[str, Array]
@@ -102,6 +102,10 @@ def measure(features: Sequence[Feature], tensors: Mapping[str, Array], max_candi
                 )
     if users == 0:
         raise RequestError(f"feature '{owner['user']}' has 0 users; a request must have at least 1")
+    if not any(feature.side == "item" for feature in features):  # the user's half of a plan
+        if users == -1:
+            raise RequestError("no user feature was sent, so the number of users is unknown")
+        return Request(tensors, users, 0)
     if candidates == -1:
         raise RequestError("no item feature was sent, so the number of candidates is unknown")
     if not 1 <= candidates <= max_candidates:

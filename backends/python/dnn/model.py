@@ -1,9 +1,14 @@
-"""Triton model `<name>_dnn` where there is no TensorRT backend: the dense network on ONNX Runtime (CPU)."""
+"""Triton model `<name>_dnn` where there is no TensorRT backend: the dense network on ONNX Runtime (CPU).
+
+Also `<name>_dnn_slice`, which takes a user state in place of `user`, and `<name>_dnn_user`, which makes that
+state and knows no candidates.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +35,19 @@ class TritonPythonModel:
         path = Path(__file__).parent / "model.onnx"
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._tasks = [output.name for output in self._session.get_outputs()]
+        inputs = [value.name for value in self._session.get_inputs()]
+        self._per_user = next(name for name in inputs if name != "items")
+        self._ranks = "items" in inputs
         self._buckets = [int(bucket) for bucket in parameters["buckets"]["string_value"].split(",")]
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """Requests of one bucket run together; each gets exactly its own candidates back."""
-        users = [_input(request, "user") for request in requests]
+        users = [_input(request, self._per_user) for request in requests]
+        sizes = [len(array) for array in users]
+        if not self._ranks:
+            outputs = self._session.run(self._tasks, {self._per_user: np.concatenate(users)})
+            apart = [np.split(output, np.cumsum(sizes)[:-1]) for output in outputs]
+            return [self._response(parts) for parts in zip(*apart, strict=True)]
         items = [_input(request, "items") for request in requests]
         counts = [array.shape[1] for array in items]
         groups, errors = group_by_bucket(counts, self._buckets)
@@ -47,18 +60,19 @@ class TritonPythonModel:
         }
         for bucket, group in groups.items():
             feeds = {
-                "user": np.concatenate([users[i] for i in group]),
+                self._per_user: np.concatenate([users[i] for i in group]),
                 "items": pad_together([items[i] for i in group], bucket),
             }
-            sizes, lengths = [len(users[i]) for i in group], [counts[i] for i in group]
-            scores = [trim_apart(array, sizes, lengths) for array in self._session.run(self._tasks, feeds)]
-            for position, index in enumerate(group):
-                tensors = [
-                    pb_utils.Tensor(task, parts[position])
-                    for task, parts in zip(self._tasks, scores, strict=True)
-                ]
-                responses[index] = pb_utils.InferenceResponse(tensors)
+            members, lengths = [sizes[i] for i in group], [counts[i] for i in group]
+            scores = [trim_apart(array, members, lengths) for array in self._session.run(self._tasks, feeds)]
+            for index, parts in zip(group, zip(*scores, strict=True), strict=True):
+                responses[index] = self._response(parts)
         return [responses[index] for index in range(len(requests))]
+
+    def _response(self, outputs: Sequence[np.ndarray[Any, Any]]) -> pb_utils.InferenceResponse:
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor(task, array) for task, array in zip(self._tasks, outputs, strict=True)]
+        )
 
 
 def _input(request: pb_utils.InferenceRequest, name: str) -> np.ndarray[Any, Any]:

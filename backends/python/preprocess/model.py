@@ -1,7 +1,11 @@
-"""Triton model `<name>_preprocess`: raw features in, `user` and `items` out (CPU)."""
+"""Triton model `<name>_preprocess`: raw features in, `user` and `items` out (CPU).
+
+`<name>_preprocess_user` and `<name>_preprocess_slice` run half a plan: one of the two comes out.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,21 +17,28 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from bireme_runtime.preprocessor import Features, Preprocessor
+from bireme_runtime.user_state import StateCheck
 from bireme_runtime.wire import install
 
 
 class TritonPythonModel:
     """One instance; tables are mapped, so instances share them."""
 
-    def initialize(self, args: dict[str, str]) -> None:  # noqa: ARG002 - Triton passes it
+    def initialize(self, args: dict[str, str]) -> None:
         """Open the feature plan that lies beside this file."""
         self._preprocessor = Preprocessor.open(Path(__file__).parent)
         install(pb_utils)
-        self._pads = self._preprocessor.plan.pad
+        plan = self._preprocessor.plan
+        self._pads, self._user, self._items = plan.pad, bool(plan.user_width), bool(plan.item_width)
+        self._state = StateCheck.of(json.loads(args["model_config"]))
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """All requests of the batch in one pass; each gets its own result or error."""
-        results = self._preprocessor.run([self._tensors(request) for request in requests])
+        tensors = [self._tensors(request) for request in requests]
+        results: list[Features | ValueError] = list(self._preprocessor.run(tensors))
+        if self._state is not None:
+            refusals = [self._state.refusal(given) for given in tensors]
+            results = [refusal or result for refusal, result in zip(refusals, results, strict=True)]
         return [self._response(result) for result in results]
 
     def _tensors(self, request: pb_utils.InferenceRequest) -> dict[str, np.ndarray[Any, Any]]:
@@ -39,7 +50,9 @@ class TritonPythonModel:
             return pb_utils.InferenceResponse(
                 error=pb_utils.TritonError(str(result), pb_utils.TritonError.INVALID_ARG)
             )
-        tensors = [pb_utils.Tensor("user", result.user), pb_utils.Tensor("items", result.items)]
+        tensors = [pb_utils.Tensor("user", result.user)] if self._user else []
+        if self._items:
+            tensors.append(pb_utils.Tensor("items", result.items))
         if self._pads:
             count = np.full((len(result.user), 1), result.candidates, dtype=np.int32)
             tensors.append(pb_utils.Tensor("n", count))

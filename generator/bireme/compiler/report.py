@@ -12,6 +12,7 @@ from rich.text import Text
 
 from bireme.compiler.export import read_words
 from bireme.compiler.pipeline import Compiled
+from bireme.compiler.user_ahead_text import ahead_table
 from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
 
 __all__ = ["as_data", "as_text", "flops_per_request"]
@@ -159,7 +160,8 @@ def as_text(report: dict[str, Any]) -> RenderableType:
         counts = [f"{entry[key]:,}" for key in ("candidates", "bytes_to_dnn", "bytes_if_tiled")]
         costs.add_row(*counts, *flops)
     head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
-    return Group(head, features, tables, cut, passes, costs)
+    ahead = [ahead_table(report["user_ahead"])] if "user_ahead" in report else []
+    return Group(head, features, tables, cut, passes, costs, *ahead)
 
 
 def _table(*columns: str, title: str) -> Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bireme.ahead import UserAhead
 from bireme.emitter.tensors import ITEMS, USER, check_file_name
 from bireme.errors import EmitError
 from bireme.spec import Contract
@@ -32,6 +33,7 @@ class Artifacts:
         example_request: {"user": {…}, "items": {…}}, written for people and for the smoke test; or None.
         provenance: where it came from: hashes, versions; no machine paths, no times.
         report: what the compiler found out.
+        user_ahead: the models of the user side ahead of time, or None: not asked for.
     """
 
     plan: Plan
@@ -40,6 +42,7 @@ class Artifacts:
     example_request: Mapping[str, Any] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
+    user_ahead: UserAhead | None = None
 
 
 def check_artifacts(artifacts: Artifacts, contract: Contract) -> None:

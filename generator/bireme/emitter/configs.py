@@ -15,9 +15,20 @@ from bireme.emitter.graphs import graphs
 from bireme.emitter.tensors import COUNT, ITEMS, USER, check_contract, padded_names, unused_all
 from bireme.spec import FEATURES_PARAMETER, Contract
 
-__all__ = ["model_configs"]
+__all__ = [
+    "DNN_INSTANCES_CPU",
+    "DNN_THREADS_CPU",
+    "PREPROCESS_INSTANCES",
+    "WIRE",
+    "add_scores",
+    "feature_inputs",
+    "merge_what_waits",
+    "model_configs",
+    "on_cpu",
+    "tensorrt",
+]
 
-_WIRE = {
+WIRE = {
     "string": "TYPE_STRING",
     "int32": "TYPE_INT32",
     "int64": "TYPE_INT64",
@@ -31,15 +42,15 @@ _WIRE = {
 # gpu: one preprocess process cannot keep the GPU busy (4 against 1: 1.9 times the throughput, measured).
 # cpu: one sees the whole queue, and a pass over several requests costs little more than one over one (two
 # processes against one, on 2 cores: 8 to 15 % more CPU a request and no more requests, measured).
-_PREPROCESS_INSTANCES = {"cpu": 1, "gpu": 4}
+PREPROCESS_INSTANCES = {"cpu": 1, "gpu": 4}
 # One process sees the whole queue and can merge it. One thread: for networks of the example's size a second
 # one costs CPU and gains nothing that could be told from noise, and ONNX Runtime's own default, all cores of
 # the host, is throttled where a container has a CPU quota.
-_DNN_INSTANCES_CPU = 1
-_DNN_THREADS_CPU = 1
+DNN_INSTANCES_CPU = 1
+DNN_THREADS_CPU = 1
 # With CUDA Graphs, two contexts give 1.7 times the rows per second of one at 256 rows per request; four give
 # 1.25 times more at 512 rows but less at 256, and each holds its own copy of the engine's working memory.
-_DNN_INSTANCES_GPU = 2
+DNN_INSTANCES_GPU = 2
 
 
 def model_configs(contract: Contract) -> list[ModelConfig]:
@@ -54,7 +65,7 @@ def model_configs(contract: Contract) -> list[ModelConfig]:
     return [_preprocess(contract), _dnn_gpu(contract), _postprocess(contract), _ensemble(contract)]
 
 
-def _feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
+def feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
     """The raw features as inputs, users (dimension 0) left out of the dims.
 
     `ragged` sets allow_ragged_batch wherever a length varies: without it Triton merges only requests with
@@ -71,7 +82,7 @@ def _feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
         inputs.append(
             ModelInput(
                 name=feature.name,
-                data_type=_WIRE[feature.dtype],
+                data_type=WIRE[feature.dtype],
                 dims=dims or [1],
                 allow_ragged_batch=ragged and -1 in dims,
                 optional=True,
@@ -80,7 +91,7 @@ def _feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
     return inputs
 
 
-def _add_scores(config: ModelConfig, contract: Contract, dims: list[int]) -> None:
+def add_scores(config: ModelConfig, contract: Contract, dims: list[int]) -> None:
     """One FP32 output per task: FP32 even from an FP16 network, so that close scores keep their order."""
     for task in contract.tasks:
         config.output.add(name=task, data_type="TYPE_FP32", dims=dims)
@@ -88,19 +99,19 @@ def _add_scores(config: ModelConfig, contract: Contract, dims: list[int]) -> Non
 
 def _preprocess(contract: Contract) -> ModelConfig:
     """Raw features in, `user` and `items` out; for a `tensorrt_plan` also `n`, since it pads for it."""
-    handover = _WIRE[contract.handover]
+    handover = WIRE[contract.handover]
     config = ModelConfig(
         name=contract.preprocess,
         backend="python",
         max_batch_size=contract.max_users,
-        input=_feature_inputs(contract, ragged=True),
+        input=feature_inputs(contract, ragged=True),
     )
     config.output.add(name=USER, data_type=handover, dims=[contract.user_width])
     config.output.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width])
     if contract.target == "gpu":
         config.output.add(name=COUNT, data_type="TYPE_INT32", dims=[1])
-    _on_cpu(config, _PREPROCESS_INSTANCES[contract.target])
-    _merge_what_waits(config)
+    on_cpu(config, PREPROCESS_INSTANCES[contract.target])
+    merge_what_waits(config)
     return config
 
 
@@ -110,14 +121,14 @@ def _dnn_cpu(contract: Contract) -> ModelConfig:
     It pads and trims by itself, hence ragged `items`, and it reads its buckets and threads from `parameters`.
     """
     config = ModelConfig(name=contract.dnn, backend="python", max_batch_size=contract.max_users)
-    handover = _WIRE[contract.handover]
+    handover = WIRE[contract.handover]
     config.input.add(name=USER, data_type=handover, dims=[contract.user_width])
     config.input.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width], allow_ragged_batch=True)
-    _add_scores(config, contract, [-1])
-    _on_cpu(config, _DNN_INSTANCES_CPU)
-    _merge_what_waits(config)
+    add_scores(config, contract, [-1])
+    on_cpu(config, DNN_INSTANCES_CPU)
+    merge_what_waits(config)
     config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
-    config.parameters["intra_op_threads"].string_value = str(_DNN_THREADS_CPU)
+    config.parameters["intra_op_threads"].string_value = str(DNN_THREADS_CPU)
     return config
 
 
@@ -134,27 +145,33 @@ def _dnn_gpu(contract: Contract) -> ModelConfig:
     * not set: output_copy_stream (crashes together with graphs, server#5789) and busy_wait_events (spins a
       whole core per instance, and the same crash was seen with both set).
     """
-    config = ModelConfig(
-        name=contract.dnn,
-        platform="tensorrt_plan",
-        default_model_filename="model.plan",
-        max_batch_size=contract.max_users,
-    )
+    config = tensorrt(contract.dnn, contract.max_users)
     config.input.add(name=USER, data_type="TYPE_FP16", dims=[contract.user_width])
     config.input.add(name=ITEMS, data_type="TYPE_FP16", dims=[-1, contract.item_width])
-    _add_scores(config, contract, [-1])
-    config.instance_group.add(kind=ModelInstanceGroup.KIND_GPU, count=_DNN_INSTANCES_GPU)
-    _merge_what_waits(config)
-    config.optimization.eager_batching = True
-    config.optimization.input_pinned_memory.enable = True
-    config.optimization.output_pinned_memory.enable = True
-    config.optimization.cuda.graphs = True
+    add_scores(config, contract, [-1])
     for graph in graphs(contract):
         spec = config.optimization.cuda.graph_spec.add(batch_size=graph.users)
         spec.graph_lower_bound.batch_size = graph.fewest
         for shapes in (spec.input, spec.graph_lower_bound.input):
             shapes[USER].dim.append(contract.user_width)
             shapes[ITEMS].dim.extend([graph.bucket, contract.item_width])
+    return config
+
+
+def tensorrt(name: str, max_users: int) -> ModelConfig:
+    """What every TensorRT model has in common; tensors and graphs are missing."""
+    config = ModelConfig(
+        name=name,
+        platform="tensorrt_plan",
+        default_model_filename="model.plan",
+        max_batch_size=max_users,
+    )
+    config.instance_group.add(kind=ModelInstanceGroup.KIND_GPU, count=DNN_INSTANCES_GPU)
+    merge_what_waits(config)
+    config.optimization.eager_batching = True
+    config.optimization.input_pinned_memory.enable = True
+    config.optimization.output_pinned_memory.enable = True
+    config.optimization.cuda.graphs = True
     return config
 
 
@@ -180,8 +197,8 @@ def _postprocess(contract: Contract) -> ModelConfig:
     for padded in padded_names(contract).values():
         config.input.add(name=padded, data_type="TYPE_FP32", dims=[-1, -1])
     config.input.add(name=COUNT, data_type="TYPE_INT32", dims=[-1, 1])
-    _add_scores(config, contract, [-1, -1])
-    _on_cpu(config, 1)
+    add_scores(config, contract, [-1, -1])
+    on_cpu(config, 1)
     for threads in ("intra_op_thread_count", "inter_op_thread_count"):
         config.parameters[threads].string_value = "1"
     return config
@@ -196,9 +213,9 @@ def _ensemble(contract: Contract) -> ModelConfig:
         name=contract.model,
         platform="ensemble",
         max_batch_size=contract.max_users,
-        input=_feature_inputs(contract, ragged=False),
+        input=feature_inputs(contract, ragged=False),
     )
-    _add_scores(config, contract, [-1])
+    add_scores(config, contract, [-1])
     described = [dataclasses.asdict(feature) for feature in contract.features]
     config.parameters[FEATURES_PARAMETER].string_value = json.dumps(described, sort_keys=True)
     taken = {feature.name for feature in contract.features} | set(contract.tasks)
@@ -222,12 +239,12 @@ def _ensemble(contract: Contract) -> ModelConfig:
     return config
 
 
-def _on_cpu(config: ModelConfig, count: int) -> None:
+def on_cpu(config: ModelConfig, count: int) -> None:
     """Say KIND_CPU: a group left out means one process per visible GPU on a GPU host."""
     config.instance_group.add(kind=ModelInstanceGroup.KIND_CPU, count=count)
 
 
-def _merge_what_waits(config: ModelConfig) -> None:
+def merge_what_waits(config: ModelConfig) -> None:
     """Batch requests that are already waiting, and never wait for more: no delay.
 
     Preferred sizes stay unset: with them Triton runs 3 waiting users as 2 and then 1 (seen on 2.51), although

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bireme.spec import Contract
 
-__all__ = ["Graph", "graph_plan", "graphs"]
+__all__ = ["Graph", "graph_plan", "graphs", "user_graphs"]
 
 
 class Graph(NamedTuple):
@@ -31,9 +31,14 @@ def graphs(contract: Contract) -> list[Graph]:
     The largest shape is always among them: a plain execution larger than every captured graph corrupts
     later launches in Triton's TensorRT backend (measured; answers off by 20 %).
     """
-    sizes = _user_sizes(contract.max_users)
-    ranges = [(1, sizes[0]), *((below + 1, size) for below, size in pairwise(sizes))]
+    ranges = user_graphs(contract)
     return [Graph(fewest, users, bucket) for (fewest, users), bucket in product(ranges, contract.buckets)]
+
+
+def user_graphs(contract: Contract) -> list[tuple[int, int]]:
+    """(fewest, users) of each graph of a network without candidates, ascending; they cover 1..max_users."""
+    sizes = _user_sizes(contract.max_users)
+    return [(1, sizes[0]), *((below + 1, size) for below, size in pairwise(sizes))]
 
 
 def graph_plan(contract: Contract) -> list[tuple[int, int]]:

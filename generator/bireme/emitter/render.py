@@ -88,6 +88,7 @@ def _view(config: ModelConfig) -> dict[str, Any]:
             {"preferred": list(config.dynamic_batching.preferred_batch_size)}
             for _ in _present(config, "dynamic_batching")
         ],
+        "caches": _present(config, "response_cache"),
         "parameters": [
             {"key": quoted(key), "value": quoted(value.string_value)}
             for key, value in sorted(config.parameters.items())

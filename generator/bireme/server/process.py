@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bireme.errors import ServerError
+from bireme.server.cache import cache_flags
 from bireme.server.locate import Installation, locate
 from bireme.server.ports import Ports, choose
 from bireme.server.reasons import find_reason
@@ -206,6 +207,7 @@ class TritonServer:
             f"--exit-timeout-secs={self._exit_timeout}",
             "--exit-on-error=true",
             f"--backend-config=python,shm-region-prefix-name={self._prefix}",
+            *cache_flags(self.repository),
         ]
 
     def _await_ready(self, models: Sequence[str], timeout: float) -> None:

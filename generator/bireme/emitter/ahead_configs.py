@@ -1,0 +1,203 @@
+"""What the config.pbtxt of the models of `--user-ahead` say; configs.py has the reasons that they share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from bireme.ahead import AheadNames, UserAhead
+from bireme.emitter.configs import (
+    DNN_INSTANCES_CPU,
+    DNN_THREADS_CPU,
+    PREPROCESS_INSTANCES,
+    WIRE,
+    add_scores,
+    feature_inputs,
+    merge_what_waits,
+    on_cpu,
+    tensorrt,
+)
+from bireme.emitter.graphs import graphs, user_graphs
+from bireme.emitter.tensors import COUNT, ITEMS, USER, padded_names, unused_all
+from bireme.spec import FEATURES_PARAMETER, Contract
+from bireme_runtime.user_state import STATE_PARAMETER
+
+__all__ = ["ahead_configs"]
+
+# Called once where the slices are called ten times.
+_USER_INSTANCES = 1
+
+
+def ahead_configs(contract: Contract, ahead: UserAhead) -> list[ModelConfig]:
+    """The models of the user side and of the slices, each ensemble behind its parts.
+
+    Args:
+        contract: of the one-shot ensemble; its `postprocess` serves the slices too.
+        ahead: what the compiler made.
+    """
+    names = AheadNames(contract.model)
+    return [
+        _user_preprocess(contract, ahead, names),
+        _user_dnn(contract, ahead, names),
+        _user_ensemble(contract, ahead, names),
+        _slice_preprocess(contract, ahead, names),
+        _slice_dnn(contract, ahead, names),
+        _slice_ensemble(contract, ahead, names),
+    ]
+
+
+def _user_contract(contract: Contract, ahead: UserAhead) -> Contract:
+    return contract.model_copy(update={"features": ahead.user_plan.features})
+
+
+def _slice_contract(contract: Contract, ahead: UserAhead) -> Contract:
+    return contract.model_copy(update={"features": ahead.slice_plan.features})
+
+
+def _preprocess(name: str, contract: Contract, instances: int) -> ModelConfig:
+    config = ModelConfig(
+        name=name,
+        backend="python",
+        max_batch_size=contract.max_users,
+        input=feature_inputs(contract, ragged=True),
+    )
+    on_cpu(config, instances)
+    merge_what_waits(config)
+    return config
+
+
+def _user_preprocess(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
+    config = _preprocess(names.user_preprocess, _user_contract(contract, ahead), _USER_INSTANCES)
+    config.output.add(name=USER, data_type=WIRE[contract.handover], dims=[contract.user_width])
+    return config
+
+
+def _slice_preprocess(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
+    """Takes a state of any width, so that a wrong one is refused in words, alone, and by this model."""
+    config = _preprocess(
+        names.slice_preprocess, _slice_contract(contract, ahead), PREPROCESS_INSTANCES[contract.target]
+    )
+    _add_state_input(config, ahead, ragged=True)
+    config.output.add(name=ITEMS, data_type=WIRE[contract.handover], dims=[-1, contract.item_width])
+    if contract.target == "gpu":
+        config.output.add(name=COUNT, data_type="TYPE_INT32", dims=[1])
+    _describe_state(config, ahead, names)
+    return config
+
+
+def _add_state_input(config: ModelConfig, ahead: UserAhead, ragged: bool) -> None:
+    # Optional like every feature: Triton 2.51 says "unexpected deadlock" where a required one lacks.
+    config.input.add(
+        name=ahead.state, data_type="TYPE_FP32", dims=[-1], optional=True, allow_ragged_batch=ragged
+    )
+
+
+def _describe_state(config: ModelConfig, ahead: UserAhead, names: AheadNames) -> None:
+    """For clients, and for the model that checks what they hand back."""
+    described = {"name": ahead.state, "width": ahead.width, "marks": ahead.marks, "made_by": names.user}
+    config.parameters[STATE_PARAMETER].string_value = json.dumps(described, sort_keys=True)
+
+
+def _python_dnn(name: str, contract: Contract) -> ModelConfig:
+    config = ModelConfig(name=name, backend="python", max_batch_size=contract.max_users)
+    on_cpu(config, DNN_INSTANCES_CPU)
+    merge_what_waits(config)
+    config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
+    config.parameters["intra_op_threads"].string_value = str(DNN_THREADS_CPU)
+    return config
+
+
+def _user_dnn(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
+    if contract.target == "cpu":
+        config = _python_dnn(names.user_dnn, contract)
+    else:
+        config = tensorrt(names.user_dnn, contract.max_users)
+        for fewest, users in user_graphs(contract):
+            spec = config.optimization.cuda.graph_spec.add(batch_size=users)
+            spec.graph_lower_bound.batch_size = fewest
+            for shapes in (spec.input, spec.graph_lower_bound.input):
+                shapes[USER].dim.append(contract.user_width)
+    config.input.add(name=USER, data_type=WIRE[contract.handover], dims=[contract.user_width])
+    # FP32 even from a GPU: one row a user costs nothing, and what lies behind the cut sees the same numbers.
+    config.output.add(name=ahead.state, data_type="TYPE_FP32", dims=[ahead.width])
+    return config
+
+
+def _slice_dnn(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
+    cpu = contract.target == "cpu"
+    if cpu:
+        config = _python_dnn(names.slice_dnn, contract)
+    else:
+        config = tensorrt(names.slice_dnn, contract.max_users)
+        for graph in graphs(contract):
+            spec = config.optimization.cuda.graph_spec.add(batch_size=graph.users)
+            spec.graph_lower_bound.batch_size = graph.fewest
+            for shapes in (spec.input, spec.graph_lower_bound.input):
+                shapes[ahead.state].dim.append(ahead.width)
+                shapes[ITEMS].dim.extend([graph.bucket, contract.item_width])
+    handover = WIRE[contract.handover]
+    config.input.add(name=ahead.state, data_type="TYPE_FP32", dims=[ahead.width])
+    config.input.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width], allow_ragged_batch=cpu)
+    add_scores(config, contract, [-1])
+    return config
+
+
+def _user_ensemble(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
+    """User features → state. The same user asked again is answered from the response cache, if there is one.
+
+    Triton ignores `response_cache` without --cache-config; `bireme serve` gives it.
+    """
+    half = _user_contract(contract, ahead)
+    config = _ensemble(names.user, half)
+    config.output.add(name=ahead.state, data_type="TYPE_FP32", dims=[ahead.width])
+    config.response_cache.enable = True
+    _describe_state(config, ahead, names)
+    (user,) = unused_all([USER], {ahead.state, *(feature.name for feature in half.features)})
+    preprocess = config.ensemble_scheduling.step.add(model_name=names.user_preprocess, model_version=-1)
+    preprocess.input_map.update({feature.name: feature.name for feature in half.features})
+    preprocess.output_map[USER] = user
+    dnn = config.ensemble_scheduling.step.add(model_name=names.user_dnn, model_version=-1)
+    dnn.input_map[USER] = user
+    dnn.output_map[ahead.state] = ahead.state
+    return config
+
+
+def _slice_ensemble(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
+    half = _slice_contract(contract, ahead)
+    config = _ensemble(names.slice, half)
+    _add_state_input(config, ahead, ragged=False)
+    add_scores(config, contract, [-1])
+    _describe_state(config, ahead, names)
+    taken = {ahead.state, *contract.tasks, *(feature.name for feature in half.features)}
+    items, count, *rest = unused_all([ITEMS, COUNT, *padded_names(contract).values()], taken)
+    padded = dict(zip(contract.tasks, rest, strict=True))
+    preprocess = config.ensemble_scheduling.step.add(model_name=names.slice_preprocess, model_version=-1)
+    preprocess.input_map.update({feature.name: feature.name for feature in half.features})
+    preprocess.input_map[ahead.state] = ahead.state
+    preprocess.output_map[ITEMS] = items
+    dnn = config.ensemble_scheduling.step.add(model_name=names.slice_dnn, model_version=-1)
+    dnn.input_map.update({ahead.state: ahead.state, ITEMS: items})
+    if contract.target == "cpu":
+        dnn.output_map.update({task: task for task in contract.tasks})
+        return config
+    preprocess.output_map[COUNT] = count
+    dnn.output_map.update(padded)
+    postprocess = config.ensemble_scheduling.step.add(model_name=contract.postprocess, model_version=-1)
+    postprocess.input_map.update({name: padded[task] for task, name in padded_names(contract).items()})
+    postprocess.input_map[COUNT] = count
+    postprocess.output_map.update({task: task for task in contract.tasks})
+    return config
+
+
+def _ensemble(name: str, half: Contract) -> ModelConfig:
+    config = ModelConfig(
+        name=name,
+        platform="ensemble",
+        max_batch_size=half.max_users,
+        input=feature_inputs(half, ragged=False),
+    )
+    described = [dataclasses.asdict(feature) for feature in half.features]
+    config.parameters[FEATURES_PARAMETER].string_value = json.dumps(described, sort_keys=True)
+    return config

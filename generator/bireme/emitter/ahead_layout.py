@@ -1,0 +1,71 @@
+"""Which file of the models of `--user-ahead` lies where.
+
+::
+
+    <model>_user/  <model>_slice/                          config.pbtxt  1/
+    <model>_preprocess_user/  <model>_preprocess_slice/    as <model>_preprocess, with half of the plan
+    <model>_dnn_user/  <model>_dnn_slice/                  as <model>_dnn, with a part of the network
+
+Tables and vocabularies are not written again: `shared_files` says which files of `<model>_preprocess` each
+half reads under a name of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bireme.ahead import AheadNames, UserAhead
+from bireme.emitter.artifacts import Writer
+from bireme.emitter.engine_note import Network, engine_note
+from bireme.emitter.tensors import ITEMS, USER
+from bireme.spec import Contract
+
+__all__ = ["ahead_files", "shared_files"]
+
+_ENSEMBLE_NOTE = b"An ensemble has no file of its own, but Triton wants this version folder.\n"
+
+
+def ahead_files(
+    contract: Contract, ahead: UserAhead, sources: Mapping[str, bytes], runtime: Mapping[str, Writer]
+) -> dict[str, dict[str, Writer]]:
+    """Model → path inside its folder → content, but for the configs and the shared files.
+
+    Args:
+        contract: of the one-shot ensemble.
+        ahead: what the compiler made.
+        sources: "preprocess", "dnn" → its model.py.
+        runtime: the runtime's files, by their paths inside a model's folder.
+    """
+    names = AheadNames(contract.model)
+    models: dict[str, dict[str, Writer]] = {
+        names.user: {"1/README.txt": _ENSEMBLE_NOTE},
+        names.slice: {"1/README.txt": _ENSEMBLE_NOTE},
+    }
+    for model, plan in ((names.user_preprocess, ahead.user_plan), (names.slice_preprocess, ahead.slice_plan)):
+        models[model] = {
+            "1/model.py": sources["preprocess"],
+            "1/plan.json": plan.to_json().encode(),
+            **runtime,
+        }
+    networks = (
+        Network(names.user_dnn, ahead.user_onnx, {USER: contract.user_width}, 1),
+        Network(
+            names.slice_dnn,
+            ahead.slice_onnx,
+            {ahead.state: ahead.width, ITEMS: contract.item_width},
+            len(contract.tasks),
+        ),
+    )
+    for network in networks:
+        models[network.name] = {"1/model.onnx": network.onnx}
+        if contract.target == "cpu":
+            models[network.name] |= {"1/model.py": sources["dnn"], **runtime}
+        else:
+            models[network.name]["1/BUILD_PLAN.txt"] = engine_note(contract, network).encode()
+    return models
+
+
+def shared_files(contract: Contract, ahead: UserAhead) -> dict[str, tuple[str, ...]]:
+    """Model → which of the files of `<model>_preprocess` it reads as well."""
+    names = AheadNames(contract.model)
+    return {names.user_preprocess: ahead.user_files, names.slice_preprocess: ahead.slice_files}
