@@ -33,6 +33,8 @@ __all__ = ["TOLERANCE", "Ahead", "Banks", "compile_user_ahead", "open_banks"]
 
 #: The halves run the very nodes of the whole; the runtime may still fuse them differently.
 TOLERANCE = 1e-6
+#: Where FP16 is rounded to, ONNX Runtime decides: it leaves out casts to FP16 and back between two nodes.
+TOLERANCE_FP16 = 5e-3
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def _check(
             expected.append(whole({"user": all_at_once.user, "items": all_at_once.items}))
             state = user({"user": ahead.user})[parts.state]
             found.append(items({parts.state: state, "items": later.items}))
-    checker = Checker(_joined(expected), TOLERANCE)
+    half_precision = any(piece.dtype == "float16" for piece in networks.pieces)
+    checker = Checker(_joined(expected), TOLERANCE_FP16 if half_precision else TOLERANCE)
     checker("user_ahead", _joined(found))
     return checker.differences["user_ahead"]
 
