@@ -11,6 +11,8 @@ SPEC := examples/obd/bireme.yaml
 SAVED_MODEL := build/obd/saved_model/saved_model.pb
 # Passed to `bireme serve`, for example SERVE_FLAGS="--http 9000 --grpc 9001 --metrics 9002".
 SERVE_FLAGS ?=
+# Passed to the family table, for example FAMILIES_FLAGS="--jobs 2" or FAMILIES_FLAGS="--only keras_DIN".
+FAMILIES_FLAGS ?=
 CODE := generator backends examples perf scripts tests
 
 .PHONY: help
@@ -60,6 +62,18 @@ compare: $(SAVED_MODEL) ## ensemble against the whole SavedModel in one Python m
 .PHONY: bench
 bench: $(SAVED_MODEL) ## what a candidate costs in preprocess: slopes, JSON, picture
 	$(BIN)/python perf/micro/preprocess_slope.py --spec $(SPEC) --out perf/results/preprocess_slope.json
+
+# Other people's models, beside the environment instead of in it: only the family table needs them.
+FAMILY_PACKAGES := build/families/packages
+
+$(FAMILY_PACKAGES)/.installed: examples/families/requirements.txt | $(INSTALLED)
+	rm -rf $(FAMILY_PACKAGES)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(FAMILY_PACKAGES) -r $<
+	@touch $@
+
+.PHONY: families
+families: $(FAMILY_PACKAGES)/.installed ## export, compile and compare about 70 model families: docs/families.md
+	$(BIN)/python examples/families/families.py $(FAMILIES_FLAGS)
 
 .PHONY: lint
 lint: $(INSTALLED) ## ruff and mypy

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 # The example's modules import each other as scripts do, by their bare names.
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "obd"))
+for _example in ("families", "obd"):
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / _example))
 
 
 @pytest.fixture(scope="session")
