@@ -42,8 +42,9 @@ GROUPS = (
         "tfrs_DLRM",
     )),
     Group("keras_models", "ours, Keras 3", False, (
-        "keras_DeepFM", "keras_WideDeep", "keras_DCNv2", "keras_DCNMix", "keras_AutoInt", "keras_MMoE",
-        "keras_PLE", "keras_ESMM", "keras_TwoTower", "keras_encodings", "keras_text", "keras_crosses",
+        "keras_DeepFM", "keras_DeepFM_ids", "keras_WideDeep", "keras_DCNv2", "keras_DCNMix", "keras_AutoInt",
+        "keras_MMoE", "keras_PLE", "keras_ESMM", "keras_TwoTower", "keras_encodings", "keras_text",
+        "keras_crosses",
     )),
     Group("keras_sequences", "ours, Keras 3", False, (
         "keras_DIN", "keras_DIN_plain", "keras_DIN_dot", "keras_DIN_any_length", "keras_DIEN", "keras_GRU",

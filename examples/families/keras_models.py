@@ -27,6 +27,19 @@ def _deepfm() -> Made:
     return finish(raw, deep + linear + 0.5 * ops.sum(pairs, axis=1, keepdims=True))
 
 
+def _deepfm_ids() -> Made:
+    """Ids in, no preprocessing: the features were made outside of the model."""
+    raw = Raw()
+    rows = {"device": 20, "hour": 24, "film": 300, "genre": 12}
+    given = {name: raw.new(name, "int32", ids(0, count)) for name, count in rows.items()}
+    fields = [layers.Embedding(rows[name], DIM, name=f"{name}_embedding")(x) for name, x in given.items()]
+    linear = sum(layers.Embedding(rows[name], 1, name=f"{name}_linear")(x) for name, x in given.items())
+    stacked = ops.stack(fields, axis=1)
+    pairs = ops.square(ops.sum(stacked, axis=1)) - ops.sum(ops.square(stacked), axis=1)
+    deep = dense(layers.Concatenate()([*fields, raw.price()]), 32, 16, batchnorm=True)
+    return finish(raw, _logit(deep) + linear + 0.5 * ops.sum(pairs, axis=1, keepdims=True), "ids only")
+
+
 def _wide_and_deep() -> Made:
     """Wide: one-hot, multi-hot and a hashed cross of two columns; deep: embeddings."""
     raw = Raw()
@@ -168,6 +181,7 @@ def _crosses() -> Made:
 
 MODELS: dict[str, Callable[[], Made]] = {
     "keras_DeepFM": _deepfm,
+    "keras_DeepFM_ids": _deepfm_ids,
     "keras_WideDeep": _wide_and_deep,
     "keras_DCNv2": _dcn_v2,
     "keras_DCNMix": _dcn_v2_low_rank,
