@@ -54,7 +54,7 @@ def inspect_model(
         raise SpecError("--user-ahead", "needs a build spec", "write one first; this command prints a start")
     from bireme.compiler.load import SavedModel
 
-    known = SavedModel(path, signature).inputs
+    known = SavedModel(path, signature).features
     for name in user:
         if name not in known:
             raise SpecError(

@@ -44,6 +44,9 @@ class BuildSpec(BaseModel):
     """Values for inputs that a request may leave out (a list for a sequence)."""
     text: dict[str, Literal["utf8", "bytes"]] = {}
     """String inputs that may hold arbitrary bytes ("bytes"); the others must be valid UTF-8."""
+    padding: dict[str, Any] = {}
+    """Sparse and ragged inputs: the value of elements that a row does not have, to fill up a candidate that
+    has fewer than another. Default: the empty string, or −1. An element of this value counts as absent."""
     buckets: tuple[StrictInt, ...] = (64, 128, 256, 512)
     """Candidate counts that the DNN is prepared for. A request is padded to the next one."""
     max_users: StrictInt = Field(default=16, ge=1, le=1024)

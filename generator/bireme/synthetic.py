@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bireme.requests import Request
+from bireme.synthetic_sequences import arrange, leaders, must_hold_elements
 from bireme_runtime.kernels import _OPERATIONS
 from bireme_runtime.plan import (
     Bucketize,
@@ -56,21 +57,31 @@ def _request(
     plan: Plan, words: Mapping[str, Sequence[bytes]], count: int, rng: np.random.Generator
 ) -> Request:
     request: dict[str, dict[str, Any]] = {"user": {}, "items": {}}
+    leader, needed, lengths = leaders(plan), must_hold_elements(plan), dict[str, int]()
     for feature in plan.features:
-        values = _values(plan, feature, words, count if feature.side == "item" else 1, rng)
+        if feature.length is not None and leader[feature.name] not in lengths:
+            drawn = feature.length if feature.length >= 0 else int(rng.integers(0, 25))
+            lengths[leader[feature.name]] = max(drawn, 1) if feature.name in needed else drawn
+        rows = count if feature.side == "item" else 1
+        values = _values(plan, feature, words, rows, lengths.get(leader[feature.name], 0), rng)
         if feature.side == "item":
             request["items"][feature.name] = values
         else:
             request["user"][feature.name] = values[0]
+    arrange(plan, request, lambda feature: _draw(plan, feature, words, 1, rng)[0], rng)
     return request
 
 
 def _values(
-    plan: Plan, feature: Feature, words: Mapping[str, Sequence[bytes]], rows: int, rng: np.random.Generator
+    plan: Plan,
+    feature: Feature,
+    words: Mapping[str, Sequence[bytes]],
+    rows: int,
+    length: int,
+    rng: np.random.Generator,
 ) -> list[Any]:
     if feature.length is None:
         return _draw(plan, feature, words, rows, rng)
-    length = feature.length if feature.length >= 0 else int(rng.integers(0, 25))
     flat = _draw(plan, feature, words, rows * length, rng)
     return [flat[row * length : (row + 1) * length] for row in range(rows)]
 

@@ -18,11 +18,11 @@ from .plan import (
     HashBucket,
     IdentityId,
     IntVocabulary,
-    Mask,
     Numeric,
     Vocabulary,
 )
 from .requests import Array
+from .sequences import admitted, weights_of
 from .state import State
 
 __all__ = ["KERNELS", "State", "apply_chain"]
@@ -62,19 +62,20 @@ def identity_step(step: IdentityId, state: State) -> None:
 def embed_step(step: Embed, state: State) -> None:
     """Gather, and pool where the plan says so."""
     ids, feature, table = state.ids[step.ids], state.feature_of[step.ids], state.tables[step.table]
-    lengths = state.lengths_of(step.ids)
+    kept = admitted(step, state)
     outside = ids.view(np.uint64) >= len(table)  # negative ids are huge as unsigned
+    if kept is not None:
+        outside &= kept  # a padding value need not be a row
     if outside.any():
         rows = f"table '{step.table}' has rows 0 to {len(table) - 1}"
-        bad = np.flatnonzero(outside)
+        bad, lengths = np.flatnonzero(outside), state.lengths_of(step.ids)
         raise state.batch.refuse(feature, lengths, bad, lambda i: f"gives id {ids[i]}; {rows}")
     block = state.outputs[step.side][:, step.offset : step.offset + step.width]
     if step.pool is None:
         # Ids are in range, so "clip" never clips; it spares numpy a buffered second check.
         block[...] = table.take(ids, axis=0, mode="clip")
         return
-    assert lengths is not None
-    pooled = _pool(step, state, table, ids, lengths)
+    pooled = _pool(step, state, table, ids, kept)
     beyond = np.flatnonzero(~(np.abs(pooled).max(axis=1, initial=0.0) <= state.limit))
     if beyond.size:  # only a sum in FP16 gets there
         what = f"pooled by {step.pool} is beyond the {state.limit:g} that the hand-over holds"
@@ -82,28 +83,50 @@ def embed_step(step: Embed, state: State) -> None:
     block[...] = pooled
 
 
-def _pool(step: Embed, state: State, table: Array, ids: Array, lengths: Array) -> Array:
-    """Sum or mean of the admitted rows of each sequence; an empty one gives 0."""
-    if step.mask is not None:
-        admitted = _admitted(step.mask, state)
-        ids = ids[admitted]
+def _pool(step: Embed, state: State, table: Array, ids: Array, kept: Array | None) -> Array:
+    """The admitted rows of each sequence as one; see `Embed`."""
+    lengths = state.lengths_of(step.ids)
+    if lengths is None:
+        lengths = np.ones(len(ids), dtype=np.int64)
+    weights = weights_of(step, state, kept)
+    if kept is not None:
+        ids = ids[kept]
         row_of = np.repeat(np.arange(len(lengths)), lengths)
-        lengths = np.bincount(row_of[admitted], minlength=len(lengths))
-    result = np.zeros((len(lengths), step.width), dtype=np.float32)
-    filled = np.flatnonzero(lengths)
-    if len(filled):
-        starts = np.cumsum(lengths) - lengths
-        rows = table.take(ids, axis=0, mode="clip")
-        result[filled] = np.add.reduceat(rows, starts[filled], axis=0, dtype=np.float32)
-    if step.pool == "mean":
-        result /= np.maximum(lengths, step.floor).astype(np.float32)[:, None]
+        lengths = np.bincount(row_of[kept], minlength=len(lengths))
+    empty = lengths == 0
+    if step.present == "all" and empty.any():
+        what = f"has no element that counts, and the {step.pool} of none is not a number"
+        raise state.batch.refuse(state.feature_of[step.ids], None, np.flatnonzero(empty), lambda _: what)
+    rows = table.take(ids, axis=0, mode="clip")
+    if weights is not None:
+        rows = rows * weights[:, None]
+    result = _reduce(np.maximum if step.pool == "max" else np.add, rows, lengths)
+    if step.pool in ("mean", "sqrtn"):
+        divisor = _divisor(step, lengths, weights)[:, None]
+        # Weights may add up to 0; the original then gives 0 (DivNoNan).
+        result = np.divide(result, divisor, out=np.zeros_like(result), where=divisor != 0)
+    if step.fill is not None:
+        result[empty] = table[step.fill]
     return result
 
 
-def _admitted(mask: Mask, state: State) -> Array:
-    if mask.of in state.ids:
-        return np.asarray(state.ids[mask.of] != mask.value)
-    return np.asarray(state.strings(mask.of).lengths != 0)  # the plan knows one raw mask: the empty string
+def _divisor(step: Embed, lengths: Array, weights: Array | None) -> Array:
+    """FP32 [sequences]: what a mean or sqrtn divides the sum by."""
+    if weights is None:
+        return np.maximum(lengths if step.pool == "mean" else np.sqrt(lengths), step.floor).astype(np.float32)
+    powers = weights if step.pool == "mean" else np.square(weights)
+    total = _reduce(np.add, powers[:, None], lengths)[:, 0]
+    return total if step.pool == "mean" else np.sqrt(total)
+
+
+def _reduce(operation: np.ufunc, rows: Array, lengths: Array) -> Array:
+    """FP32 [sequences, width] of rows laid end to end; zeros where a sequence is empty."""
+    result = np.zeros((len(lengths), rows.shape[1]), dtype=np.float32)
+    filled = np.flatnonzero(lengths)
+    if len(filled):
+        starts = np.cumsum(lengths) - lengths
+        result[filled] = operation.reduceat(rows, starts[filled], axis=0, dtype=np.float32)
+    return result
 
 
 _OPERATIONS: dict[str, Callable[..., Array]] = {

@@ -65,6 +65,8 @@ class Feature:
         length: None for a single value, -1 for a sequence of any length, else its fixed length.
         default: value (or list, for a sequence) used when a request leaves the feature out; None: required.
         text: "utf8" refuses strings that are not valid UTF-8, "bytes" takes any.
+        padding: value of the elements that a row does not have, where the model takes rows of unequal length
+            (a sparse or ragged input); None: every element is one.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Feature:
     length: int | None = None
     default: Any = None
     text: Literal["utf8", "bytes"] = "utf8"
+    padding: Any = None
 
 
 @dataclass(frozen=True)

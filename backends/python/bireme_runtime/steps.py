@@ -83,13 +83,16 @@ class IdentityId:
 
 @dataclass(frozen=True)
 class Mask:
-    """Which elements of a sequence count: those whose id differs from `value`.
+    """Which elements of a sequence count: those that differ from `value`, or are ≥ ("ge") or > ("gt") it.
 
-    `of` is an id step, or a string feature; then `value` is "" and empty strings do not count.
+    `of` is an id step, or a feature, whose sequences are as long as those that it is the mask of. `also` is
+    another mask that the elements must pass.
     """
 
     of: str
-    value: int | str
+    value: int | float | str
+    test: Literal["ne", "ge", "gt"] = "ne"
+    also: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,12 @@ class Embed:
     """Rows of `table` at the ids of step `ids`, pooled over the sequence if `pool` is set, into a block.
 
     `pool` "sum" adds the rows that `mask` admits (all, without one); "mean" divides that sum by
-    max(number of admitted rows, `floor`). FP32 accumulation.
+    max(number of admitted rows, `floor`), "sqrtn" by the root of their number; "max" takes the largest of
+    each column. `weights` names a float feature whose elements multiply the rows before; "mean" then divides
+    by the sum of the weights, "sqrtn" by the root of the sum of their squares. FP32 accumulation.
+
+    A sequence without admitted rows gives the row at id `fill`, or zeros if that is None. `present` "all": it
+    is refused, as the original gives NaN; "last": the original cannot run where a request's last row is one.
     """
 
     name: str
@@ -106,9 +114,12 @@ class Embed:
     side: Side
     offset: int
     width: int
-    pool: Literal["sum", "mean"] | None = None
+    pool: Literal["sum", "mean", "sqrtn", "max"] | None = None
     mask: Mask | None = None
     floor: float = 1.0
+    weights: str | None = None
+    fill: int | None = None
+    present: Literal["", "last", "all"] = ""
     op: Literal["embed"] = "embed"
 
 
@@ -154,10 +165,15 @@ def step_from(raw: dict[str, Any]) -> Step:
         raise ValueError(f"feature plan step '{raw['op']}' is unknown to this runtime")
     values = dict(raw)
     if values.get("mask") is not None:
-        values["mask"] = Mask(**values["mask"])
+        values["mask"] = _mask_from(values["mask"])
     if "edges" in values:
         values["edges"] = tuple(values["edges"])
     if "chain" in values:
         values["chain"] = tuple((name, constant) for name, constant in values["chain"])
     step: Step = STEPS[raw["op"]](**values)
     return step
+
+
+def _mask_from(raw: dict[str, Any]) -> Mask:
+    also = raw.get("also")
+    return Mask(**{**raw, "also": _mask_from(also) if also is not None else None})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from bireme.compiler.load import SavedModel
-from bireme.compiler.values import Shape
+from bireme.compiler.sparse import meanings
 from bireme.errors import ClientError, CompileError, SpecError
 from bireme.requests import to_rows
 from bireme.spec import BuildSpec
@@ -31,23 +32,28 @@ def read_features(model: SavedModel, spec: BuildSpec, needed: Iterable[str]) -> 
         SpecError: the spec names an input that does not exist, or a default that does not fit.
         CompileError: an input has a shape or dtype that cannot be served.
     """
-    for field, names in (("user", spec.user), ("defaults", spec.defaults), ("text", spec.text)):
+    fields = {"user": spec.user, "defaults": spec.defaults, "text": spec.text, "padding": spec.padding}
+    for field, names in fields.items():
         for name in names:
-            _check_name(field, name, list(model.inputs))
+            _check_name(field, name, list(model.features))
+    for name in spec.padding:
+        _check_padding(model, name)
     for name in spec.text:
-        if model.inputs[name].dtype.name != "string":
-            dtype = model.inputs[name].dtype.name
+        if model.features[name].dtype.name != "string":
+            dtype = model.features[name].dtype.name
             raise SpecError(f"text: '{name}'", f"is {dtype}, not a string", "leave it out of `text`")
     result = []
-    for name in needed:
+    owner = {part: composite.name for composite in model.composites.values() for part in composite.parts}
+    for name in dict.fromkeys(owner.get(name, name) for name in needed):
         length = _length(model, name)
         feature = Feature(
             name=name,
             side="user" if name in spec.user else "item",
-            dtype=model.inputs[name].dtype.name,
+            dtype=model.features[name].dtype.name,
             length=length,
             default=spec.defaults.get(name),
             text=spec.text.get(name, "utf8"),
+            padding=model.composites[name].padding if name in model.composites else None,
         )
         if feature.dtype not in _DTYPES:
             raise CompileError(
@@ -58,10 +64,13 @@ def read_features(model: SavedModel, spec: BuildSpec, needed: Iterable[str]) -> 
     return tuple(sorted(result, key=lambda feature: feature.side != "user"))
 
 
-def symbolic_shapes(model: SavedModel, names: Iterable[str]) -> dict[str, Shape]:
-    """Feature → shape of its rows, in the letters of values.py."""
-    shapes: dict[str, Shape] = {}
+def symbolic_shapes(model: SavedModel, names: Iterable[str]) -> dict[str, Any]:
+    """Feature → shape of its rows, as in values.py; a part of a sparse feature → what it means."""
+    shapes: dict[str, Any] = {}
     for name in names:
+        if name in model.composites:
+            shapes |= meanings(model.composites[name])
+            continue
         shape = model.inputs[name].shape
         shapes[name] = ("R",) if shape.rank == 1 else ("R", 1) if shape[1] == 1 else ("R", "L")
     return shapes
@@ -87,9 +96,23 @@ def _check_name(field: str, name: str, known: list[str]) -> None:
         raise SpecError(f"{field}: '{name}'", "is not an input of the model", hint)
 
 
+def _check_padding(model: SavedModel, name: str) -> None:
+    where = f"padding: '{name}'"
+    if name not in model.composites:
+        raise SpecError(where, "is neither a sparse nor a ragged input", "leave it out of `padding`")
+    dtype, padding = model.features[name].dtype.name, model.composites[name].padding
+    feature = Feature(name, "user", dtype, default=padding)
+    if isinstance(padding, (list, dict)):
+        raise SpecError(where, "must be a single value", "correct it in the spec")
+    try:
+        to_rows([feature], {"user": {name: padding}, "items": {"": [0]}})
+    except ClientError as error:
+        raise SpecError(where, error.message, "correct it in the spec") from None
+
+
 def _length(model: SavedModel, name: str) -> int | None:
     """None for a single value, -1 for a sequence of any length, else its length."""
-    shape = model.inputs[name].shape
+    shape = model.features[name].shape
     if shape.rank not in (1, 2) or shape[0] is not None or 0 in shape:
         raise CompileError(
             f"input '{name}'",

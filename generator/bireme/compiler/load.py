@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import logging
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bireme.compiler.composites import find_composites
 from bireme.compiler.graph import Capture, Graph, Node, node_of, read_graph_def, tensor, tf
 from bireme.compiler.partial import load_signature
 from bireme.errors import CompileError
@@ -29,12 +32,15 @@ class SavedModel:
     Args:
         path: the SavedModel folder.
         signature: signature key.
+        padding: sparse or ragged feature → value of absent elements, from the spec.
 
     Raises:
         CompileError: not a SavedModel, damaged, or without that signature.
     """
 
-    def __init__(self, path: Path, signature: str = "serving_default") -> None:
+    def __init__(
+        self, path: Path, signature: str = "serving_default", padding: Mapping[str, Any] | None = None
+    ) -> None:
         if not path.exists():
             raise CompileError(str(path), "does not exist", "name a SavedModel folder")
         if not (path / "saved_model.pb").is_file():
@@ -62,6 +68,25 @@ class SavedModel:
         #: signature input → its placeholder (a symbolic tensor), row-wise: dim 0 is the row
         self.inputs: dict[str, Any] = dict(sorted(placeholders.items()))
         self.outputs: list[str] = sorted(self.function.structured_outputs)
+        #: sparse or ragged feature → the inputs that it is made of
+        self.composites = find_composites(self.inputs, self.graph_def, padding or {})
+        parts = {part for composite in self.composites.values() for part in composite.parts}
+        rows = {c.name: tf.TensorSpec([None, None], c.dtype) for c in self.composites.values()}
+        #: feature of a request → shape and dtype of its rows
+        self.features: dict[str, Any] = dict(
+            sorted({**{n: x for n, x in self.inputs.items() if n not in parts}, **rows}.items())
+        )
+
+    @cached_property
+    def graph_def(self) -> Any:
+        """The signature as one inlined GraphDef; variables are captured handles."""
+        # The collections of a TensorFlow 1 model name initialisers that are not part of the signature.
+        self.function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+        # TensorFlow's public freezing API would fold the variables into the protobuf (2 GB limit); this is
+        # the inliner underneath it, which leaves them as captured handles.
+        from tensorflow.python.framework import convert_to_constants
+
+        return convert_to_constants._run_inline_graph_optimization(self.function, True, True)
 
     def predict(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Run the original model on rows; keys are signature inputs and outputs.
@@ -87,11 +112,12 @@ def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dic
         rows: feature → [N] or [N, L], for the features that are served.
 
     Returns:
-        Signature input → values in the shape that the signature asks for ([N, 1] for some single values).
+        Signature input → values in the shape that the signature asks for ([N, 1] for some single values); a
+        sparse or ragged feature as its parts.
     """
     count = len(next(iter(rows.values())))
     filled = {}
-    for name, spec in model.inputs.items():
+    for name, spec in model.features.items():
         text = spec.dtype == tf.string
         if name not in rows:
             shape = (count, *(size or 1 for size in (spec.shape[1:] if spec.shape.rank else ())))
@@ -101,6 +127,9 @@ def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dic
             filled[name] = rows[name][:, None]
         else:
             filled[name] = rows[name]
+    dtypes = {name: spec.dtype.as_numpy_dtype for name, spec in model.inputs.items()}
+    for composite in model.composites.values():
+        filled |= composite.split(filled.pop(composite.name), dtypes)
     return filled
 
 
@@ -129,12 +158,7 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
                 f"is {dtype.name}; this version serves float32 scores",
                 "cast it in the model, or leave it out of `outputs` in the spec",
             )
-    # TensorFlow's public freezing API would fold the variables into the protobuf (2 GB limit); this is the
-    # inliner underneath it, which leaves them as captured handles.
-    from tensorflow.python.framework import convert_to_constants
-
-    graph_def = convert_to_constants._run_inline_graph_optimization(model.function, True, True)
-    nodes = {node.name: node for node in read_graph_def(graph_def)}
+    nodes = {node.name: node for node in read_graph_def(model.graph_def)}
     placeholders = {name: node_of(value.name) for name, value in model.inputs.items()}
     graph = Graph(
         nodes,

@@ -1,9 +1,10 @@
 """Recognises feature transforms: which tensors the CPU's feature plan can compute natively.
 
 `Lowering.lower(tensor)` returns a `Value` (see values.py) or None. `RULES` names for each op the rules that
-are tried in order; a rule sees the node and returns the value of its first output, or None. Rules about the
-elements of a sequence are in pooling.py, all others here. To teach the kit a new transform, add a rule, a
-step in `bireme_runtime.plan` and its kernel in `bireme_runtime.kernels`.
+are tried in order; a rule sees the node and returns the value of its first output, or None ("op:i" names
+those of output i). Rules about the elements of a sequence are in pooling.py, about sparse and ragged tensors
+in lower_sparse.py and its neighbours, all others here. To teach the kit a new transform, add a rule, a step
+in `bireme_runtime.plan` and its kernel in `bireme_runtime.kernels`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ import numpy as np
 from bireme.compiler import pooling
 from bireme.compiler.fold import GATHERS, table_reads
 from bireme.compiler.graph import Graph, Node, tf
+from bireme.compiler.lower_ragged import RAGGED_RULES
+from bireme.compiler.lower_sizes import SIZE_RULES
+from bireme.compiler.lower_sparse import SPARSE_RULES
+from bireme.compiler.lower_weights import WEIGHT_RULES
+from bireme.compiler.ragged import structure
+from bireme.compiler.sparse import Aside, Splits
 from bireme.compiler.values import (
     Ids,
     Numbers,
     Raw,
     Rows,
-    Shape,
     Value,
     as_ids,
     drop,
@@ -60,33 +66,43 @@ class Lowering:
 
     Args:
         graph: the folded graph.
-        shapes: feature → symbolic shape of its placeholder.
+        shapes: feature → symbolic shape of its placeholder; a part of a sparse feature → what it means.
     """
 
-    def __init__(self, graph: Graph, shapes: dict[str, Shape]) -> None:
+    def __init__(self, graph: Graph, shapes: dict[str, Any]) -> None:
         self.graph = graph
         self.tables = table_reads(graph)
         self._feature_of = {node: feature for feature, node in graph.features.items()}
         self._shapes = shapes
-        self._memo: dict[str, Value | None] = {}
+        self._memo: dict[str, Value | Aside | None] = {}
+        for name, shape in shapes.items():
+            if isinstance(shape, Splits) and name in graph.features:
+                self._memo |= structure(graph, name, shape)
         # Inputs before their readers: no chain of ops is then too long for Python's stack.
         for node in graph.nodes.values():
             self.lower(node.output)
 
     def lower(self, ref: str) -> Value | None:
         """The CPU-side meaning of a tensor, or None if it belongs to the dense side."""
+        found = self.meaning(ref)
+        return None if isinstance(found, Aside) else found
+
+    def meaning(self, ref: str) -> Value | Aside | None:
+        """The same for rules, which may also use what is no value: a part of a sparse tensor."""
         if ref not in self._memo:
             node = self.graph.producer(ref)
-            rules = RULES.get(node.op, ()) if ref == node.output else ()
+            rules = RULES.get(node.op if ref == node.output else f"{node.op}:{ref.rsplit(':', 1)[1]}", ())
             meanings = (rule(self, node) for rule in rules)
             self._memo[ref] = next((value for value in meanings if value is not None), None)
         return self._memo[ref]
 
-    def feature(self, node: Node) -> Value | None:
-        """A placeholder: a raw feature."""
+    def feature(self, node: Node) -> Value | Aside | None:
+        """A placeholder: a raw feature, or a part of one."""
         name = self._feature_of.get(node.name)
         if name is None:
             return None
+        if not isinstance(self._shapes[name], tuple):
+            return self._shapes[name]  # type: ignore[no-any-return]
         dtype = tf.as_dtype(node.attr["dtype"].type).name
         return Raw(name, dtype, self._shapes[name])
 
@@ -219,7 +235,7 @@ def _reshape(low: Lowering, node: Node) -> Value | None:
     return reshape(value, [int(d) for d in target]) if value is not None and target is not None else None
 
 
-Rule = Callable[[Lowering, Node], "Value | None"]
+Rule = Callable[[Lowering, Node], "Value | Aside | None"]
 RULES: dict[str, tuple[Rule, ...]] = {
     "Placeholder": (Lowering.feature,),
     "StringToHashBucketFast": (_hash,),
@@ -243,3 +259,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (_squeeze,),
     "Reshape": (_reshape,),
 }
+for _more in (SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES):
+    for _op, _rules in _more.items():
+        RULES[_op] = (*RULES.get(_op, ()), *_rules)

@@ -82,7 +82,7 @@ def compile_model(
         CompileError: the model cannot be carried over exactly, naming pass, op or tensor.
     """
     progress("load")
-    model = SavedModel(spec.saved_model, spec.signature)
+    model = SavedModel(spec.saved_model, spec.signature, spec.padding)
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs)}
     check_task_names(graphs["load"].outputs)
     for name, run in (("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):

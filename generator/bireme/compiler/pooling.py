@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bireme.compiler.graph import Node, tf
+from bireme.compiler.sparse import sequence_axis
 from bireme.compiler.values import Count, Ids, Masked, Raw, Rows, Value, admit, as_ids, same_mask
 
 if TYPE_CHECKING:
@@ -69,9 +70,11 @@ def admitted_or_zero(low: Lowering, node: Node) -> Value | None:
 def total(low: Lowering, node: Node) -> Value | None:
     """A sum over the sequence: of rows, or of a mask, which counts."""
     value, axis = low.lower(node.inputs[0]), low.scalar(node, 1)
-    if value is None or axis is None or "L" not in value.shape:
+    position = sequence_axis(value.shape) if value is not None else None
+    if value is None or axis is None or position is None:
         return None
-    position = value.shape.index("L")
+    if value.shape[position] != "L" and isinstance(value, Rows) and value.mask is None:
+        return None  # places behind the elements of a row would count
     if int(axis) % len(value.shape) != position:
         return None
     kept = (1,) if node.attr["keep_dims"].b else ()

@@ -23,7 +23,8 @@ from bireme.compiler.refusal import (
     runs_on_cpu_only,
     unfit,
 )
-from bireme.compiler.values import Ids, Numbers, Rows, Shape, numbers, plan_mask
+from bireme.compiler.sparse import check_sides
+from bireme.compiler.values import Ids, Numbers, Rows, numbers, plan_mask
 from bireme.compiler.vocabularies import VocabularySource
 from bireme.errors import CompileError
 from bireme_runtime import plan as p
@@ -64,12 +65,12 @@ class Split:
     item_width: int
 
 
-def split(graph: Graph, shapes: dict[str, Shape], sides: dict[str, p.Side]) -> Split:
+def split(graph: Graph, shapes: dict[str, Any], sides: dict[str, p.Side]) -> Split:
     """Cut the folded graph at the embedding frontier.
 
     Args:
         graph: the graph after folding.
-        shapes: feature → symbolic shape of its placeholder.
+        shapes: see `Lowering`.
         sides: feature → "user" or "item".
 
     Raises:
@@ -134,6 +135,7 @@ class _Cut:
         self.widths[side] += width
         name = f"{feature}.{len(self.blocks)}"
         if isinstance(block, Rows):
+            check_sides(block, self.sides)
             mask = plan_mask(block.mask, self._mask_ids(block)) if block.mask is not None else None
             pool: Any = block.pool
             step: p.Step = p.Embed(
@@ -146,6 +148,9 @@ class _Cut:
                 pool,
                 mask,
                 block.floor,
+                block.weights,
+                block.fill,
+                block.present,
             )
             made_of = f"{feature} → {self.tables[block.variable].name}" + (f", {pool}" if pool else "")
         else:
@@ -159,8 +164,11 @@ class _Cut:
         self.boundaries[ref] = Boundary(placeholder, ref, side, offset, width, static, made_of)
 
     def _mask_ids(self, block: Rows) -> dict[tuple[Any, ...], str]:
-        if block.mask is not None and isinstance(block.mask.source, Ids):
-            self._id_step(block.mask.source)
+        mask = block.mask
+        while mask is not None:
+            if isinstance(mask.source, Ids):
+                self._id_step(mask.source)
+            mask = mask.also
         return self.ids
 
     def _id_step(self, ids: Ids) -> str:
@@ -244,4 +252,5 @@ def _dense(graph: Graph, boundaries: list[Boundary]) -> Graph:
 
 
 def _pooled(rows: Rows) -> bool:
-    return "L" not in rows.shape and (rows.pool is not None or "L" not in rows.ids.shape)
+    per_row = rows.shape[0] == "R" and all(isinstance(dim, int) for dim in rows.shape[1:])
+    return per_row and (rows.pool is not None or "L" not in rows.ids.shape)

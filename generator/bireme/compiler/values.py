@@ -1,13 +1,14 @@
 """What a tensor on the CPU side means: the values that `lower` computes and `split` turns into plan steps.
 
-Shapes are symbolic: "R" is the row (a user–candidate pair), "L" the length of a sequence, integers are fixed.
+Shapes are symbolic: "R" is the row (a user–candidate pair), "L" the length of a sequence, integers are fixed;
+an object (sparse.py) is the one dimension that the elements of all rows share, laid end to end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from bireme.compiler.graph import Capture
 from bireme_runtime.plan import Mask
@@ -35,7 +36,7 @@ __all__ = [
     "value_feature",
 ]
 
-Dim = str | int
+Dim = Any  # "R", "L", an int, or a dimension of sparse.py
 Shape = tuple[Dim, ...]
 
 
@@ -49,8 +50,8 @@ class Raw:
 
     @property
     def sequence(self) -> bool:
-        """Whether it has a length dimension."""
-        return "L" in self.shape
+        """Whether a row holds several elements."""
+        return "L" in self.shape or self.shape[:1] != ("R",)
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,26 @@ class Ids:
 
 @dataclass(frozen=True)
 class Masked:
-    """Which elements of a sequence count; boolean, or cast to 0/1."""
+    """Which elements of a sequence count; boolean, or cast to 0/1.
+
+    Args:
+        source: what is compared.
+        value: with what.
+        test: "ne" (differs from `value`), "ge" or "gt".
+        also: another test of the same elements, which they must pass too.
+    """
 
     source: Raw | Ids
-    value: int | str
+    value: int | float | str
     shape: Shape
+    test: Literal["ne", "ge", "gt"] = "ne"
+    also: Masked | None = None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for masks that admit the same elements."""
+        source = self.source.key if isinstance(self.source, Ids) else self.source.feature
+        return (source, self.test, self.value, self.also.key if self.also is not None else None)
 
 
 @dataclass(frozen=True)
@@ -105,7 +121,11 @@ class Rows:
         ids: where.
         variable: placeholder node of the table's variable.
         width: columns of the table.
-        pool: None: still one row an id.
+        pool: None: still one row an id; "sum", "mean", "sqrtn" or "max".
+        weights: a float feature whose elements multiply the rows.
+        fill: id that a row without elements gets; None: it pools to 0.
+        present: which rows must have elements for the original to give scores: "" (any may be empty), "last"
+            or "all".
     """
 
     ids: Ids
@@ -115,6 +135,9 @@ class Rows:
     mask: Masked | None = None
     pool: str | None = None
     floor: float = 1.0
+    weights: str | None = None
+    fill: int | None = None
+    present: Literal["", "last", "all"] = ""
 
 
 @dataclass(frozen=True)
@@ -233,10 +256,12 @@ def admit(rows: Value | None, mask: Masked) -> Value | None:
 
 def same_mask(first: Masked | None, second: Masked) -> bool:
     """Whether two masks admit the same elements."""
-    return first is not None and (first.source, first.value) == (second.source, second.value)
+    return first is not None and first.key == second.key
 
 
 def plan_mask(mask: Masked, step_of: dict[tuple[Any, ...], str]) -> Mask:
     """A mask as the plan writes it: over an id step, or over the raw feature."""
     source = mask.source
-    return Mask(step_of[source.key] if isinstance(source, Ids) else source.feature, mask.value)
+    also = plan_mask(mask.also, step_of) if mask.also is not None else None
+    of = step_of[source.key] if isinstance(source, Ids) else source.feature
+    return Mask(of, mask.value, mask.test, also)

@@ -112,7 +112,7 @@ def _original_scores(
     from bireme.compiler.load import SavedModel, fill_unused  # TensorFlow, only now
 
     spec = read_spec(spec_path)
-    model = SavedModel(spec.saved_model, spec.signature)
+    model = SavedModel(spec.saved_model, spec.signature, spec.padding)
     names = spec.outputs or {name: name for name in model.outputs}
     scores: list[Scores] = []
     for number, request in enumerate(requests, start=1):
