@@ -46,6 +46,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
             input_names=[f"{name}:0" for name in graph.features],
             output_names=list(dict.fromkeys(graph.outputs.values())),
             opset=OPSET,
+            custom_op_handlers={"Select": (_where, []), "SelectV2": (_where, [])},
         )
     except Exception as error:  # whatever tf2onnx trips over is a fact about the model
         raise _unsupported(f"{type(error).__name__}: {error}") from error
@@ -124,6 +125,15 @@ def _spell_out(dense: Graph) -> Graph:
         graph.nodes |= {one.name: one, inner.name: inner, outer.name: outer}
     graph.sort()
     return graph
+
+
+def _where(context: Any, node: Any, *_: Any) -> None:
+    """A choice stays a choice: tf2onnx makes it `cond·x + (1 - cond)·y`, where 0·inf is not a number."""
+    from tf2onnx.onnx_opset.controlflow import Select
+
+    node.set_attr("handles_nan", True)
+    Select.version_9(context, node)
+    del node.attr["handles_nan"]
 
 
 def _name_ends(model: onnx.ModelProto, outputs: dict[str, str]) -> None:

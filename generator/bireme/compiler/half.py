@@ -214,7 +214,7 @@ class _Typed:
                 own, value = self._free(f"{name}_half"), value.astype(np.float16)
             else:
                 own = name
-            self.new_weights.append(numpy_helper.from_array(np.ascontiguousarray(value), own))
+            self.new_weights.append(numpy_helper.from_array(np.asarray(value, order="C"), own))
             self.constants[name, precision] = own
         return self.constants[name, precision]
 

@@ -64,12 +64,18 @@ class Writer:
             self._written[key] = output
         return output
 
+    def nodes_of(self, op: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
+        """Append a node with several outputs; returns their tensors."""
+        outputs = [self._free(f"v{len(self.nodes)}_{index}") for index in range(count)]
+        self.nodes.append(onnx.helper.make_node(op, list(inputs), outputs, self.origin, **attributes))
+        return outputs
+
     def weight(self, value: Array) -> str:
         """Name of a weight; equal ones are stored once."""
         key = (str(value.dtype), value.shape, value.tobytes())
         if key not in self._known:
             self._known[key] = self._free(f"c{len(self.weights)}")
-            self.weights.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), self._known[key]))
+            self.weights.append(onnx.numpy_helper.from_array(np.asarray(value, order="C"), self._known[key]))
         return self._known[key]
 
     def _free(self, name: str) -> str:

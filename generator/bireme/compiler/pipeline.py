@@ -20,6 +20,7 @@ from bireme.compiler.features import check_task_names, read_features, symbolic_s
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
+from bireme.compiler.rows_first import rows_first
 from bireme.compiler.samples import choose_samples
 from bireme.compiler.split import Split, split
 from bireme.compiler.staged import stage
@@ -110,7 +111,7 @@ def compile_model(
     plan = _plan(contract, cut)
 
     progress("dense")
-    rowwise = to_onnx(cut.dense)
+    rowwise = rows_first(to_onnx(cut.dense), [b.name for b in cut.boundaries if b.side == "user"])
     progress("user_once")
     dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, contract.handover)
 

@@ -15,8 +15,9 @@ import onnx
 from bireme.compiler.lifted import Attributes, Context
 from bireme.compiler.row_axes import shift
 from bireme.compiler.row_elementwise import ELEMENTWISE, elementwise, sigmoid
+from bireme.compiler.row_more import MORE
 from bireme.compiler.row_moves import concat, expand, reshape, slice_, split, squeeze, tile, transpose
-from bireme.compiler.row_products import gemm, matmul
+from bireme.compiler.row_products import gemm
 from bireme.compiler.row_reduce import REDUCTIONS, reduce
 from bireme.compiler.row_values import Lifted, Tensor
 
@@ -39,7 +40,6 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(REDUCTIONS, reduce),
     "Sigmoid": sigmoid,
-    "MatMul": matmul,
     "Gemm": gemm,
     "Concat": concat,
     "Softmax": _softmax,
@@ -52,4 +52,5 @@ HANDLERS: dict[str, Handler] = {
     "Split": split,
     "Tile": tile,
     "Expand": expand,
+    **MORE,
 }
