@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def main(name: str, folder: Path) -> None:
     requests.get = _offline
     made = load_module(name).MODELS[name]()
     folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder / "saved_model", ignore_errors=True)
     made.save(str(folder / "saved_model"))
     about = {"user": list(made.user), "draws": made.draws, "spec": made.spec, "tells": made.tells}
     (folder / "subject.json").write_text(json.dumps(about, indent=1), encoding="utf-8")

@@ -13,7 +13,7 @@ The passes, in order, each in the file of its name; `pipeline.py` runs and check
 What they stand on:
 
 * `partial`: loading no more than a signature needs
-* `graph`, `shapes`: TensorFlow's graph
+* `graph`, `shapes`, `session_tables`: TensorFlow's graph
 * `values`, `lower`, `pooling`, `refusal`: what a tensor means on the CPU side, by which rule, and what is
   said where none fits
 * `vocabularies`, `tables_export`, `export`, `staged`: the files of the CPU side

@@ -14,6 +14,7 @@ import numpy as np
 from bireme.compiler.composites import find_composites
 from bireme.compiler.graph import Capture, Graph, Node, node_of, read_graph_def, tensor, tf
 from bireme.compiler.partial import load_signature
+from bireme.compiler.session_tables import bind_session_tables
 from bireme.errors import CompileError
 
 __all__ = ["SavedModel", "fill_unused", "load"]
@@ -167,6 +168,7 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
         captures={},
     )
     _bind_captures(graph, model.function)
+    bind_session_tables(graph)
     graph = _without_control_flow(graph)
     graph.sort()
     return graph
