@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pytest
-from compiler_helpers import Served, make_spec
+from compiler_helpers import Served, make_spec, original_scores
 from compiler_models import MODELS
 from compiler_parts import Made
 
@@ -17,6 +18,7 @@ from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.pipeline import Compiled, compile_model
 from bireme.compiler.trim import trim
+from bireme.requests import Request
 from bireme.spec import BuildSpec
 
 
@@ -82,4 +84,26 @@ def export(tmp_path: Path) -> Callable[[Made], BuildSpec]:
         made.export(tmp_path / "saved_model")
         return make_spec(tmp_path / "saved_model", made.user, **made.spec)
 
+    return run
+
+
+@pytest.fixture
+def parity(export: Callable[[Made], BuildSpec], tmp_path: Path) -> Callable[..., Compiled]:
+    """`parity(made, more_requests)`: compile and compare with the original, beyond the build's own check."""
+
+    def run(model: Made, requests: Sequence[Request] = ()) -> Compiled:
+        spec = export(model)
+        compiled = compile_model(spec, "cpu")
+        assert max(compiled.differences.values()) < 1e-6
+        served = Served(compiled, tmp_path / "files")
+        original = SavedModel(spec.saved_model, padding=spec.padding)
+        requests = [*served.requests([1, 7, 50], seed=3), *requests]
+        outputs = {name: name for name in original.outputs}
+        for request, scores in zip(requests, served.scores(requests), strict=True):
+            for task, wanted in original_scores(original, compiled, request, outputs).items():
+                scale = max(1.0, np.abs(wanted).max())
+                np.testing.assert_allclose(scores[task], wanted, atol=1e-6 * scale, rtol=0)
+        return compiled
+
+    (tmp_path / "files").mkdir()
     return run

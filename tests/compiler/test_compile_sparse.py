@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from compiler_helpers import Served, make_spec, original_scores
+from compiler_helpers import Served, make_spec
 from compiler_parts import made, variable
 
-from bireme.compiler.load import SavedModel
 from bireme.compiler.pipeline import compile_model
 from bireme.errors import SpecError
 from bireme_runtime.requests import RequestError
 
 S, F, I64, I32 = tf.string, tf.float32, tf.int64, tf.int32
 ROWS = 12
-
-
-@pytest.fixture
-def parity(export, tmp_path):
-    """Compile a model and compare it with the original, beyond the build's own check."""
-
-    def run(model, requests=()):
-        spec = export(model)
-        compiled = compile_model(spec, "cpu")
-        assert max(compiled.differences.values()) < 1e-6
-        served = Served(compiled, tmp_path / "files")
-        original = SavedModel(spec.saved_model, padding=spec.padding)
-        requests = [*served.requests([1, 7, 50], seed=3), *requests]
-        outputs = {name: name for name in original.outputs}
-        for request, scores in zip(requests, served.scores(requests), strict=True):
-            for task, wanted in original_scores(original, compiled, request, outputs).items():
-                scale = max(1.0, np.abs(wanted).max())
-                np.testing.assert_allclose(scores[task], wanted, atol=1e-6 * scale, rtol=0)
-        return compiled
-
-    (tmp_path / "files").mkdir()
-    return run
-
-
-def head(x, price):
-    return {"score": tf.reduce_sum(x * tf.range(1.0, 4.0), -1) + price}
 
 
 def embeds(compiled):

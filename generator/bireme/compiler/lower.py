@@ -22,6 +22,7 @@ from bireme.compiler.lower_ragged import RAGGED_RULES
 from bireme.compiler.lower_sizes import SIZE_RULES
 from bireme.compiler.lower_sparse import SPARSE_RULES
 from bireme.compiler.lower_weights import WEIGHT_RULES
+from bireme.compiler.partitioned import PARTITION_RULES, Shards
 from bireme.compiler.ragged import structure
 from bireme.compiler.sparse import Aside, Splits
 from bireme.compiler.values import (
@@ -72,6 +73,8 @@ class Lowering:
     def __init__(self, graph: Graph, shapes: dict[str, Any]) -> None:
         self.graph = graph
         self.tables = table_reads(graph)
+        #: name in `Rows.variable` → a table that several variables hold
+        self.joined: dict[str, Shards] = {}
         self._feature_of = {node: feature for feature, node in graph.features.items()}
         self._shapes = shapes
         self._memo: dict[str, Value | Aside | None] = {}
@@ -259,6 +262,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (_squeeze,),
     "Reshape": (_reshape,),
 }
-for _more in (SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES):
+for _more in (PARTITION_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bireme.compiler.graph import Node, tf
-from bireme.compiler.sparse import Aside, Indices, Kept, Positions, Segments, Sizes
+from bireme.compiler.sparse import Aside, Distinct, Flat, Indices, Kept, Positions, Segments, Sizes
 from bireme.compiler.values import Value
 
 if TYPE_CHECKING:
@@ -82,9 +82,13 @@ def _reshape(low: Lowering, node: Node) -> Meaning | None:
     if value is None or isinstance(value, Aside) or not target:
         return None
     dims = value.shape
+    if isinstance(dims[0], Flat):
+        return replace(value, shape=target) if target == (*dims[0].dims, *dims[1:]) else None
+    if target == (-1,) and dims == ("R", "L"):
+        return replace(value, shape=(Flat(dims),))
     if target[0] == -1:
         target = (dims[0], *target[1:])
-    known = dims[0] == "R" or isinstance(dims[0], Kept)
+    known = dims[0] == "R" or isinstance(dims[0], (Kept, Distinct))
     same = [d for d in target if d != 1] == [d for d in dims if d != 1] and target[0] == dims[0]
     return replace(value, shape=target) if known and same and "L" not in dims else None
 

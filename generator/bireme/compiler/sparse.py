@@ -20,6 +20,7 @@ __all__ = [
     "Absent",
     "Aside",
     "Distinct",
+    "Flat",
     "Indices",
     "Inverse",
     "Kept",
@@ -80,6 +81,13 @@ class Padded:
 
     kept: Kept
     default: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """The dimension of all elements of a padded tensor, end to end; `dims` is that tensor's shape."""
+
+    dims: Shape
 
 
 class Aside:

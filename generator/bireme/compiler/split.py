@@ -196,7 +196,7 @@ class _Cut:
 
     def _table(self, block: Rows) -> str:
         if block.variable not in self.tables:
-            variable = self.graph.captures[block.variable].variable
+            variable = self._variable(block.variable)
             name = variable.name.removesuffix(":0")
             if variable.dtype != tf.float32:
                 raise CompileError(
@@ -219,12 +219,16 @@ class _Cut:
             self.tables[block.variable] = p.Table(name, arena, "float32", block.width, first, rows)
         return self.tables[block.variable].name
 
+    def _variable(self, name: str) -> Any:
+        """The table that `Rows.variable` names."""
+        joined = self.low.joined.get(name)
+        return joined if joined is not None else self.graph.captures[name].variable
+
     def finish(self) -> Split:
-        captures = self.graph.captures
         return Split(
             steps=(*self.id_steps, *self.blocks),
             tables=tuple(self.tables.values()),
-            variables={table.name: captures[name].variable for name, table in self.tables.items()},
+            variables={table.name: self._variable(name) for name, table in self.tables.items()},
             vocabularies=self.vocabularies,
             boundaries=tuple(self.boundaries.values()),
             dense=_dense(self.graph, list(self.boundaries.values())),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bireme.compiler.graph import tf
+from bireme.compiler.partitioned import Shards
 from bireme_runtime.plan import Table
 
 __all__ = ["row_chunks", "write_arena"]
@@ -27,7 +28,7 @@ def write_arena(tables: Sequence[Table], variables: Mapping[str, Any], path: Pat
 
     Args:
         tables: the arena's tables, in the order of their `row_offset`.
-        variables: table name → tf.Variable [rows, width].
+        variables: table name → tf.Variable [rows, width], or several that are one table.
         path: the file.
     """
     with path.open("wb") as file:
@@ -46,5 +47,8 @@ def row_chunks(variable: Any, size: int | None = None) -> Iterator[Array]:
     width = int(np.prod(variable.shape[1:], dtype=np.int64)) * variable.dtype.size
     step = max(1, (CHUNK if size is None else size) // max(1, width))
     for first in range(0, rows, step):
-        ids = tf.range(first, min(first + step, rows), dtype=tf.int64)
-        yield tf.gather(variable, ids).numpy()
+        last = min(first + step, rows)
+        if isinstance(variable, Shards):
+            yield variable.read(first, last)
+        else:
+            yield tf.gather(variable, tf.range(first, last, dtype=tf.int64)).numpy()

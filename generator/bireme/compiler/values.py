@@ -199,7 +199,7 @@ def drop(value: Value, axes: Sequence[int]) -> Value | None:
 
 def reshape(value: Value, target: Sequence[int]) -> Value | None:
     """`Reshape` that keeps rows apart and only adds or drops dimensions of size 1; else None."""
-    if not target or "L" in value.shape or target[0] != -1:
+    if not target or "L" in value.shape or target[0] != -1 or value.shape[:1] != ("R",):
         return None
     if [d for d in target[1:] if d != 1] != [d for d in value.shape[1:] if d != 1]:
         return None
