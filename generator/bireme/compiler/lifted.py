@@ -51,6 +51,7 @@ class Writer:
         self._taken = {"user", "items", *taken}
         self._inputs: dict[Side, Tensor] = {}
         self._known: dict[tuple[str, Rest, bytes], str] = {}
+        self._unshaped: dict[str, Tensor] = {}
         self._written: dict[tuple[str, tuple[str, ...], str], str] = {}
 
     def node(self, op: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
@@ -122,9 +123,12 @@ class Writer:
 
     def reshape(self, tensor: Tensor, rest: Rest) -> Tensor:
         """The same elements in another shape."""
+        tensor = self._unshaped.get(tensor.name, tensor)
         if tensor.rest == rest:
             return tensor
-        return Tensor(self.node("Reshape", [tensor.name, self.axes(0, 0, *rest)]), tensor.side, rest)
+        shaped = Tensor(self.node("Reshape", [tensor.name, self.axes(0, 0, *rest)]), tensor.side, rest)
+        self._unshaped[shaped.name] = tensor
+        return shaped
 
     def _slice(self, value: Slice) -> Tensor:
         source, size = value.source, prod(value.rest)
@@ -177,10 +181,6 @@ class Writer:
         names = [self.expand(part).name if value.mixed else part.name for part in parts]
         return Tensor(self.node("Concat", names, axis=value.axis + 2), value.side, value.rest)
 
-    def block(self, value: Segments, side: Side) -> Tensor:
-        """The parts of one side, put together in their order."""
-        return self.write(Segments(tuple(part for part in value.parts if part.side == side), value.axis))
-
     def expand(self, part: Tensor) -> Tensor:
         """A user tensor repeated for every candidate: only where nothing cheaper will do."""
         if part.side == "item":
@@ -205,6 +205,8 @@ class Context:
     def __init__(self, writer: Writer, values: dict[str, Lifted], rests: Mapping[str, Rest]) -> None:
         self.writer = writer
         self.values = values
+        #: Written product → its two factors.
+        self.products: dict[str, tuple[Lifted, Lifted]] = {}
         self._rests = rests
 
     def rest(self, node: onnx.NodeProto) -> Rest:

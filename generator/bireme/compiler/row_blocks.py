@@ -8,7 +8,7 @@ from math import prod
 from bireme.compiler.lifted import Context
 from bireme.compiler.row_values import Part, Rest, Segments, Slice, Stretched, Sum, Tensor, merge
 
-__all__ = ["cut", "join", "map_blocks", "reshape_concat"]
+__all__ = ["cut", "join", "map_blocks", "place", "reshape_concat"]
 
 #: A concat along an inner dimension is worked on part by part; from this many parts on, whole.
 _FEW = 8
@@ -19,6 +19,11 @@ def join(parts: Sequence[Part], axis: int) -> Part | Segments:
     concat = Segments(tuple(parts), axis)
     merged = merge(parts, axis) if concat.contiguous else list(parts)
     return merged[0] if len(merged) == 1 else Segments(tuple(merged), axis)
+
+
+def place(part: Part) -> tuple[str, int]:
+    """Where a part lies: sorted by this, slices of one tensor become neighbours. Others keep their order."""
+    return (part.source.name, part.start) if isinstance(part, Slice) else ("", 0)
 
 
 def map_blocks(
@@ -50,6 +55,7 @@ def map_blocks(
     if contiguous:
         sides = [part.side for part in first.parts]
         groups = [[i for i, side in enumerate(sides) if side == chosen] for chosen in dict.fromkeys(sides)]
+        groups = [sorted(group, key=lambda i: place(first.parts[i])) for group in groups]
     else:
         groups = [[i] for i in range(len(first.parts))]
     parts: dict[int, Part] = {}

@@ -7,7 +7,7 @@ import onnx
 
 from bireme.compiler.lifted import Attributes, Context
 from bireme.compiler.row_blocks import map_blocks
-from bireme.compiler.row_sums import add, add_weight, is_number, multiply, scale
+from bireme.compiler.row_sums import add, add_factor, add_weight, is_number, multiply, scale
 from bireme.compiler.row_values import Array, Const, Lifted, Segments, Stretched, Sum, Tensor, broadcast
 from bireme_runtime.plan import Side
 
@@ -40,6 +40,7 @@ def elementwise(
     values = [value for value in aligned if value is not None]
     known = 0 not in rest and not any(0 in value.rest for value in varying)
     if known:
+        values = [_shortened(value) for value in values]
         lazy = _arithmetic(lift, node, values)
         lazy = lazy or _blockwise(lift, node, values, attributes)
         if lazy is not None:
@@ -48,12 +49,25 @@ def elementwise(
 
 
 def _aligned(value: Lifted, rank: int) -> Lifted | None:
-    """A weight without the row dimension; None if it has more than one row."""
-    if not isinstance(value, Const) or value.value.ndim <= rank:
+    """A weight without the row dimension; None if it has several rows."""
+    if not isinstance(value, Const):
         return value
-    if value.value.ndim == rank + 1 and value.value.shape[0] == 1:
-        return Const(value.value[0])
-    return None
+    weight = value.value
+    if weight.ndim == rank + 1 and weight.shape[0] == 1:
+        weight = weight[0]
+    return Const(weight) if weight.ndim <= rank else None
+
+
+def _shortened(value: Lifted) -> Lifted:
+    """A weight with length 1 where it only repeats: the tensor that it meets may then stay small."""
+    if not isinstance(value, Const):
+        return value
+    weight = value.value
+    for axis in range(weight.ndim):
+        first = weight.take([0], axis) if weight.shape[axis] > 1 else weight
+        if np.broadcast_to(first, weight.shape).tobytes() == weight.tobytes():
+            weight = first
+    return Const(weight)
 
 
 def _arithmetic(lift: Context, node: onnx.NodeProto, values: list[Lifted]) -> Lifted | None:
@@ -70,6 +84,10 @@ def _arithmetic(lift: Context, node: onnx.NodeProto, values: list[Lifted]) -> Li
         if not isinstance(other, Sum) or other.rest != rest or constant.value.dtype != np.float32:
             return None
         return _with_weight(lift, node.op_type, other, constant.value, constant is left)
+    if node.op_type == "Add":
+        factored = add_factor(lift, left, right, rest) or add_factor(lift, right, left, rest)
+        if factored is not None:
+            return factored
     if node.op_type in ("Add", "Sub"):
         return add(lift, left, right, 1.0 if node.op_type == "Add" else -1.0, rest)
     if node.op_type == "Mul" and not isinstance(left, Segments) and not isinstance(right, Segments):
@@ -153,6 +171,8 @@ def _whole(
     shapes = [tensor.rest for tensor in tensors.values()]
     held = broadcast(*shapes, *(value.value.shape for value in values if isinstance(value, Const)))
     tensor = Tensor(name, side, held)
+    if node.op_type == "Mul" and len(tensors) == 2:
+        lift.products[name] = (values[0], values[1])
     return tensor if held == rest else Stretched(tensor, rest)
 
 

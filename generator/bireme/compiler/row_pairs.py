@@ -12,7 +12,7 @@ from bireme.compiler.lifted import Context
 from bireme.compiler.row_values import Array, Lifted, Rest, Tensor, Term
 from bireme_runtime.plan import Side
 
-__all__ = ["both_vary", "contract", "pair_layer"]
+__all__ = ["both_vary", "contract", "pair_layer", "weighted_rows"]
 
 
 def pair_layer(
@@ -75,6 +75,22 @@ def contract(lift: Context, term: Term, axis: int, before: Rest) -> Tensor | Non
     rows = lift.writer.reshape(item, (summed,))
     name = lift.writer.node("MatMul", [rows.name, _matrix(lift, user, turned=axis == 1)])
     return Tensor(name, "item", (other,))
+
+
+def weighted_rows(lift: Context, product: Tensor, positions: Sequence[int], rest: Rest) -> Tensor | None:
+    """`Σ_e w_e · x_e` of a gate w [E, 1] and its experts x [E, D] as `wᵀ·x`; None if it is something else."""
+    if len(product.rest) != 2 or list(positions) != [0]:
+        return None
+    known = lift.products.get(product.name)
+    if known is None:
+        return None
+    first, second = (lift.writer.compact(factor) for factor in known)
+    gate, rows = (first, second) if first.rest[1] == 1 else (second, first)
+    if gate.rest != (product.rest[0], 1) or rows.rest != product.rest:
+        return None
+    turned = lift.writer.reshape(gate, (1, gate.rest[0]))
+    name = lift.writer.node("MatMul", [turned.name, rows.name])
+    return lift.writer.reshape(Tensor(name, product.side, (1, rows.rest[1])), rest)
 
 
 def _matrix(lift: Context, user: Tensor, turned: bool) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from bireme.compiler.lifted import Attributes, Context
-from bireme.compiler.row_blocks import join, map_blocks
+from bireme.compiler.row_blocks import join, map_blocks, place
 from bireme.compiler.row_pairs import both_vary, pair_layer
 from bireme.compiler.row_sums import add_weight, total
 from bireme.compiler.row_values import (
@@ -24,6 +24,7 @@ from bireme.compiler.row_values import (
     Part,
     Rest,
     Segments,
+    Slice,
     Stretched,
     Sum,
     Tensor,
@@ -155,7 +156,9 @@ def _taken_apart(
     """The product as a sum over sides; None where a part is not what it needs to be for that."""
     pieces = _Pieces()
     for part, rows in parts:
-        pieces.add(lift.writer.write(part) if isinstance(part, Sum) and _whole_item(part) else part, rows)
+        # A slice of several dimensions merges with no other; written, it is known to be the same elsewhere.
+        whole = _whole_item(part) if isinstance(part, Sum) else isinstance(part, Slice) and len(part.rest) > 1
+        pieces.add(lift.writer.write(part) if whole else part, rows)
     if any(part.rest[-1] != len(rows) for group in pieces.alone.values() for part, rows in group.items()):
         return None  # it repeats along the very dimension that is summed over
     terms: list[Term] = []
@@ -188,9 +191,9 @@ def _side(lift: Context, group: dict[Part, Array], width: int) -> list[Term]:
 
 
 def _merged(group: dict[Part, Array]) -> list[tuple[Part, Array]]:
-    """Neighbouring parts as one, with their rows."""
+    """Parts in the order that they lie in, neighbours as one, with their rows."""
     result: list[tuple[Part, Array]] = []
-    for part, rows in group.items():
+    for part, rows in sorted(group.items(), key=lambda entry: place(entry[0])):
         both = join([result[-1][0], part], len(part.rest) - 1) if result else None
         if both is None or isinstance(both, Segments):
             result.append((part, rows))

@@ -9,8 +9,8 @@ import onnx
 
 from bireme.compiler.lifted import Attributes, Context
 from bireme.compiler.row_axes import axes_of, shift
-from bireme.compiler.row_blocks import map_blocks
-from bireme.compiler.row_pairs import contract
+from bireme.compiler.row_blocks import map_blocks, place
+from bireme.compiler.row_pairs import contract, weighted_rows
 from bireme.compiler.row_sums import total
 from bireme.compiler.row_values import Const, Lifted, Rest, Segments, Stretched, Sum, Tensor, Term
 from bireme_runtime.plan import Side
@@ -43,6 +43,8 @@ def reduce(
             lazy = _of_concat(lift, node, value, positions, keep)
         elif isinstance(value, (Sum, Stretched)) and node.op_type in _LINEAR:
             lazy = _of_sum(lift, node, value, positions, keep)
+        elif isinstance(value, Tensor) and node.op_type == "ReduceSum":
+            lazy = weighted_rows(lift, value, positions, lift.rest(node))
         if lazy is not None:
             return lazy
     return _reduced(lift, node.op_type, lift.writer.write(value), positions, keep, lift.rest(node))
@@ -86,7 +88,8 @@ def _of_concat(
     terms = []
     sides: tuple[Side, Side] = ("user", "item")
     for side in sides:
-        block = lift.writer.block(value, side)
+        parts = sorted((part for part in value.parts if part.side == side), key=place)
+        block = lift.writer.write(Segments(tuple(parts), value.axis))
         reduced = _reduced(lift, op, block, positions, keep, _after(block.rest, positions, keep))
         terms.append(Term(factor, **{side: reduced}))
     return total(lift, terms, lift.rest(node))
