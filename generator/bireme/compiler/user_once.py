@@ -15,6 +15,7 @@ import onnx
 from bireme.compiler.canonical import canonicalise
 from bireme.compiler.dense import OPSET
 from bireme.compiler.lifted import Context, Writer
+from bireme.compiler.parallel import merge_parallel
 from bireme.compiler.row_ops import HANDLERS
 from bireme.compiler.row_values import Const, Lifted, Slice
 from bireme.compiler.split import Boundary
@@ -64,6 +65,7 @@ def user_once(
     writer = lift.writer
     graph = onnx.helper.make_graph(writer.nodes, "dense", inputs, outputs, writer.weights)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=8)
+    merge_parallel(model)
     canonicalise(model, keep_origin=True)
     try:
         onnx.checker.check_model(model, full_check=True)
