@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bireme.requests import Request
+from bireme.synthetic_derived import interesting, is_strict, refused_rows
 from bireme.synthetic_sequences import arrange, leaders, must_hold_elements
 from bireme_runtime.kernels import _OPERATIONS
 from bireme_runtime.plan import (
@@ -27,6 +28,10 @@ from bireme_runtime.plan import (
 __all__ = ["UNKNOWN", "edge_counts", "make_requests"]
 
 Array = np.ndarray[Any, Any]
+Made = dict[str, dict[str, Any]]
+
+#: How often refused rows of a request are drawn anew.
+_ATTEMPTS = 40
 
 #: Strings that must not be confused with any known one: empty, non-ASCII, with a NUL, long.
 UNKNOWN = (b"", "ключ".encode(), "未知".encode(), b"a\0", b"x" * 70, b"?")
@@ -50,14 +55,36 @@ def make_requests(
         seed: same seed, same requests.
     """
     rng = np.random.default_rng(seed)
-    return [_request(plan, words, count, rng) for count in counts]
+    return [_fitting(plan, words, count, rng) for count in counts]
+
+
+def _fitting(plan: Plan, words: Mapping[str, Sequence[bytes]], count: int, rng: np.random.Generator) -> Made:
+    """A request whose derived values the model can take; others are drawn anew, a few times."""
+    lengths: dict[str, int] = {}
+    request = _request(plan, words, count, rng, lengths)
+    for _ in range(_ATTEMPTS):
+        refused = sorted(refused_rows(plan, words, request))
+        if not refused:
+            break
+        other = _request(plan, words, count, rng, lengths)
+        if len(refused) == count:
+            request = other
+        for name, values in other["items"].items():
+            for row in refused:
+                request["items"][name][row] = values[row]
+    return request
 
 
 def _request(
-    plan: Plan, words: Mapping[str, Sequence[bytes]], count: int, rng: np.random.Generator
-) -> Request:
-    request: dict[str, dict[str, Any]] = {"user": {}, "items": {}}
-    leader, needed, lengths = leaders(plan), must_hold_elements(plan), dict[str, int]()
+    plan: Plan,
+    words: Mapping[str, Sequence[bytes]],
+    count: int,
+    rng: np.random.Generator,
+    lengths: dict[str, int],
+) -> Made:
+    """One request; `lengths` (leading sequence → its length) is completed, and kept to."""
+    request: Made = {"user": {}, "items": {}}
+    leader, needed = leaders(plan), must_hold_elements(plan)
     for feature in plan.features:
         if feature.length is not None and leader[feature.name] not in lengths:
             drawn = feature.length if feature.length >= 0 else int(rng.integers(0, 25))
@@ -91,12 +118,12 @@ def _draw(
 ) -> list[Any]:
     steps = [step for step in plan.steps if getattr(step, "feature", None) == feature.name]
     if feature.dtype == "string":
-        return _strings(feature, steps, words, count, rng)
+        return _strings(plan, feature, steps, words, count, rng)
     if feature.dtype == "bool":
         return [bool(value) for value in rng.random(count) < 0.5]
     edges = [e for step in steps if isinstance(step, Bucketize) for e in step.edges if np.isfinite(e)]
     if feature.dtype.startswith("int"):
-        drawn = _integers(plan, steps, words, edges, count, rng).astype(feature.dtype)
+        drawn = _integers(plan, feature, steps, words, edges, count, rng).astype(feature.dtype)
     else:
         drawn = rng.gamma(1.0, 1.5, count)  # non-negative: log1p and sqrt stay finite
         if edges:
@@ -106,6 +133,7 @@ def _draw(
 
 
 def _strings(
+    plan: Plan,
     feature: Feature,
     steps: Sequence[Any],
     words: Mapping[str, Sequence[bytes]],
@@ -115,7 +143,11 @@ def _strings(
     lookups = [step for step in steps if isinstance(step, Vocabulary)]
     pool = [key for step in lookups for key in words[step.file]]
     # A vocabulary whose unknown strings have no row refuses them, as the original model does.
-    strict = [set(words[step.file]) for step in lookups if step.default < 0]
+    strict = [set(words[step.file]) for step in lookups if is_strict(plan, step)]
+    known = set(pool)
+    derived = [v for v in interesting(plan, feature.name, words) if isinstance(v, bytes) and v not in known]
+    if derived:
+        pool += derived + [b"%032x" % int(x) for x in rng.integers(0, 2**62, 10)]
     if strict:
         allowed = set.intersection(*strict)
         pool = [key for key in pool if key in allowed]
@@ -139,6 +171,7 @@ def _is_utf8(text: bytes) -> bool:
 
 def _integers(
     plan: Plan,
+    feature: Feature,
     steps: Sequence[Any],
     words: Mapping[str, Sequence[bytes]],
     edges: Sequence[float],
@@ -152,10 +185,13 @@ def _integers(
     lookups = [step for step in steps if isinstance(step, IntVocabulary)]
     special = [int(key) for step in lookups for key in words[step.file]]
     special += [int(edge) + d for edge in edges if abs(edge) < 2**31 - 1 for d in (-1, 0, 1)]
+    special += [v for v in interesting(plan, feature.name, words) if isinstance(v, int)]
+    fits = np.iinfo(feature.dtype)
+    special = [value for value in special if fits.min <= value <= fits.max]
     limit = min(sizes, default=None)
     if limit is not None:
         special = [value for value in special if 0 <= value < limit]
-    strict = [{int(key) for key in words[step.file]} for step in lookups if step.default < 0]
+    strict = [{int(key) for key in words[step.file]} for step in lookups if is_strict(plan, step)]
     if strict:
         special = sorted(set.intersection(*strict, set(special)))
     drawn = rng.integers(0, 50 if limit is None else limit, count)

@@ -6,43 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import tensorflow as tf
-from compiler_parts import WORDS, Inputs, Made, head, keras_model, table, variable
-from compiler_refusals import I32, I64, F, S, lookup_of_ids, refusal, small
+from compiler_parts import WORDS, Inputs, Made, head, keras_model, variable
+from compiler_refusals import I32, I64, F, lookup_of_ids, refusal, small
 from keras import layers, ops
 
 FEATURE_SIDE: dict[str, tuple[Callable[[], Made], str, str]] = {
-    "text from a number": (
-        lambda: lookup_of_ids(
-            lambda m, price, code: tf.strings.to_hash_bucket_fast(tf.as_string(code, name="spell"), 9),
-            code=(I64, [None]),
-        ),
-        "AsString",
-        "spell",
-    ),
-    "salted hash": (
-        lambda: lookup_of_ids(
-            lambda m, price, word: tf.strings.to_hash_bucket_strong(word, 9, key=[1, 2], name="salted"),
-            word=(S, [None]),
-        ),
-        "StringToHashBucketStrong",
-        "salted",
-    ),
-    "cross of two words": (
-        lambda: lookup_of_ids(
-            lambda m, price, a, b: tf.strings.to_hash_bucket_fast(tf.strings.join([a, b], name="cross"), 9),
-            a=(S, [None]),
-            b=(S, [None]),
-        ),
-        "StringJoin",
-        "cross",
-    ),
-    "integer modulo": (
-        lambda: lookup_of_ids(
-            lambda m, price, code: tf.math.floormod(code, 9, name="fold"), code=(I64, [None])
-        ),
-        "FloorMod",
-        "fold",
-    ),
     "buckets of a transformed number": (
         lambda: lookup_of_ids(
             lambda m, price: tf.raw_ops.Bucketize(
@@ -58,37 +26,6 @@ FEATURE_SIDE: dict[str, tuple[Callable[[], Made], str, str]] = {
         ),
         "Cast",
         "narrow",
-    ),
-    "vocabulary of hashed unknowns": (
-        lambda: lookup_of_ids(
-            lambda m, price, word: tf.where(
-                tf.equal(m.words.lookup(word), -1, name="is_unknown"),
-                tf.strings.to_hash_bucket_fast(word, 2) + 7,
-                m.words.lookup(word),
-            ),
-            {"words": table(["a", "b"], [0, 1], -1)},
-            word=(S, [None]),
-        ),
-        "Equal",
-        "is_unknown",
-    ),
-    "ids as numbers": (
-        lambda: small(
-            lambda m, age, price, word: (
-                age + price + tf.cast(tf.strings.to_hash_bucket_fast(word, 9), F, name="as_number")
-            ),
-            word=(S, [None]),
-        ),
-        "Cast",
-        "as_number",
-    ),
-    "text compared": (
-        lambda: small(
-            lambda m, age, price, word: age + price + tf.cast(tf.equal(word, "x", name="is_x"), F),
-            word=(S, [None]),
-        ),
-        "Equal",
-        "is_x",
     ),
     "unpooled sequence": (
         lambda: small(
@@ -212,12 +149,3 @@ def test_mean_that_divides_zero_by_zero_is_refused_with_the_remedy(export):
     assert "pooling" in error.where
     assert "clicks" in error.message
     assert "divide_no_nan" in error.hint
-
-
-def test_several_places_for_unknown_words_are_refused(export):
-    inputs = Inputs()
-    word, price = inputs("word", "string"), inputs("price", "float32", (1,))
-    ids = layers.StringLookup(vocabulary=WORDS, num_oov_indices=3, name="many_unknown")(word)
-    out = {"score": head(ops.concatenate([layers.Embedding(8, 3)(ids), price], -1), "h")}
-    error = refusal(export(Made(keras_model(inputs, out), ("word",))))
-    assert "many_unknown" in error.where

@@ -34,11 +34,15 @@ def fuse(plan: Plan, arenas: Mapping[str, Array], vocabularies: Mapping[str, Any
         arenas: arena file → [rows, width].
         vocabularies: file → vocabulary.
     """
-    hashed = [step for step in plan.steps if isinstance(step, HashBucket)]
+    # Steps about derived strings stay apart: those strings are not yet made when the fused stages run.
+    raw = {feature.name for feature in plan.features}
+    hashed = [step for step in plan.steps if isinstance(step, HashBucket) and step.feature in raw]
     words = [
         step
         for step in plan.steps
-        if isinstance(step, Vocabulary) and len(vocabularies[step.file]) <= _MERGED_KEYS
+        if isinstance(step, Vocabulary)
+        and step.feature in raw
+        and len(vocabularies[step.file]) <= _MERGED_KEYS
     ]
     gathers: dict[tuple[str, str], list[Embed]] = {}
     table_of = {table.name: table for table in plan.tables}

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from .farmhash import hash_bucket
+from .kernels_ids import ID_KERNELS
+from .kernels_text import TEXT_KERNELS
 from .plan import (
     Bucketize,
     Embed,
@@ -165,7 +167,7 @@ def numeric_step(step: Numeric, state: State) -> None:
     if outside.any():
         done = ", ".join(name for name, _ in step.chain) or "conversion"
         raise state.batch.refuse(
-            state.features[step.feature],
+            state.origin(step.feature),
             None,
             np.flatnonzero(outside),
             lambda i: f"is {given[i]}, which becomes {values[i]} after {done}",
@@ -181,4 +183,6 @@ KERNELS: dict[str, Callable[[Any, State], None]] = {
     "identity": identity_step,
     "embed": embed_step,
     "numeric": numeric_step,
+    **TEXT_KERNELS,
+    **ID_KERNELS,
 }

@@ -14,7 +14,9 @@ from .fusion import fuse
 from .plan import Feature, IntVocabulary, Plan, Vocabulary
 from .requests import Array, BadRequests, Batch, Request, RequestError, measure
 from .state import State
+from .string_file import load_strings
 from .tables import open_arenas, split_arenas
+from .text_steps import Pick
 from .vocabulary import IntVocabulary as IntVocabularyFile
 from .vocabulary import Vocabulary as VocabularyFile
 
@@ -68,6 +70,8 @@ class Preprocessor:
                 vocabularies[step.file] = VocabularyFile.load(folder / step.file)
             elif isinstance(step, IntVocabulary):
                 vocabularies[step.file] = IntVocabularyFile.load(folder / step.file)
+            elif isinstance(step, Pick):
+                vocabularies[step.file] = load_strings(folder / step.file)
         return cls(plan, open_arenas(folder, plan.tables), vocabularies)
 
     def run(self, requests: Sequence[Mapping[str, Array]]) -> list[Features | RequestError]:

@@ -30,6 +30,7 @@ class State:
         limit: largest magnitude that the hand-over dtype holds.
         ids: id step → int64 ids, one an element of its source.
         texts: text step → strings, one an element of its source.
+        parsed: parse step → FP32 numbers, one an element of its source.
         lengths: step → elements of each row, where they are not its feature's.
         feature_of: step → the feature that it is about, for its side, lengths and errors.
     """
@@ -42,6 +43,7 @@ class State:
     limit: float
     ids: dict[str, Array] = field(default_factory=dict)
     texts: dict[str, FlatStrings] = field(default_factory=dict)
+    parsed: dict[str, Array] = field(default_factory=dict)
     lengths: dict[str, Array | None] = field(default_factory=dict)
     feature_of: dict[str, Feature] = field(default_factory=dict)
 
@@ -59,24 +61,43 @@ class State:
             return self.lengths[source]
         return self.column(self.origin(source).name).lengths
 
+    def values(self, source: str) -> Array | FlatStrings:
+        """A source's values, one an element."""
+        for made in (self.ids, self.texts, self.parsed):
+            if source in made:
+                values: Array | FlatStrings = made[source]
+                return values
+        return self.column(source).values
+
     def strings(self, source: str) -> FlatStrings:
         """A string source's values."""
-        values = self.texts[source] if source in self.texts else self.column(source).values
+        values = self.values(source)
         assert isinstance(values, FlatStrings)
         return values
 
     def numbers(self, source: str) -> Array:
         """A numeric source's values."""
-        values = self.ids[source] if source in self.ids else self.column(source).values
+        values = self.values(source)
         assert isinstance(values, np.ndarray)
         return values
 
     def put_ids(self, step: str, source: str, ids: Array) -> None:
         """Result of an id step."""
         self.ids[step] = ids
-        self.feature_of[step] = self.origin(source)
+        self._follow(step, source)
 
     def put_texts(self, step: str, source: str, texts: FlatStrings) -> None:
         """Result of a text step."""
         self.texts[step] = texts
+        self._follow(step, source)
+
+    def put_numbers(self, step: str, source: str, numbers: Array) -> None:
+        """Result of a parse step."""
+        self.parsed[step] = numbers
+        self._follow(step, source)
+
+    def _follow(self, step: str, source: str) -> None:
+        """A step is about its source's feature, and its rows have as many elements."""
         self.feature_of[step] = self.origin(source)
+        if source in self.lengths:
+            self.lengths[step] = self.lengths[source]

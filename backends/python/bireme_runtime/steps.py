@@ -2,13 +2,29 @@
 
 Id steps (`hash_bucket`, `vocabulary`, `int_vocabulary`, `bucketize`, `identity`) turn a source into integer
 ids; block steps (`embed`, `numeric`) write columns of one of the plan's two outputs. A source is a feature,
-or a step that derives values from one. To add a kind: its class here, in `STEPS`, and a kernel in `KERNELS`.
+or a step that derives values from one (see text_steps.py). To add a kind: its class here, in `STEPS`, and a
+kernel in `KERNELS`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from .text_steps import (
+    DERIVED_STEPS,
+    Compute,
+    Cross,
+    HashLegacy,
+    HashStrong,
+    Join,
+    Measure,
+    Parse,
+    Pick,
+    Same,
+    Split,
+    Text,
+)
 
 __all__ = [
     "STEPS",
@@ -140,9 +156,22 @@ class Numeric:
     op: Literal["numeric"] = "numeric"
 
 
-IdStep = HashBucket | Vocabulary | IntVocabulary | Bucketize | IdentityId
+TextStep = Text | Split | Join | Pick
+IdStep = (
+    HashBucket
+    | HashStrong
+    | HashLegacy
+    | Cross
+    | Compute
+    | Measure
+    | Same
+    | Vocabulary
+    | IntVocabulary
+    | Bucketize
+    | IdentityId
+)
 BlockStep = Embed | Numeric
-Step = IdStep | BlockStep
+Step = TextStep | IdStep | Parse | BlockStep
 STEPS: dict[str, type[Any]] = {
     "hash_bucket": HashBucket,
     "vocabulary": Vocabulary,
@@ -151,6 +180,7 @@ STEPS: dict[str, type[Any]] = {
     "identity": IdentityId,
     "embed": Embed,
     "numeric": Numeric,
+    **DERIVED_STEPS,
 }
 
 
@@ -166,14 +196,15 @@ def step_from(raw: dict[str, Any]) -> Step:
     values = dict(raw)
     if values.get("mask") is not None:
         values["mask"] = _mask_from(values["mask"])
-    if "edges" in values:
-        values["edges"] = tuple(values["edges"])
-    if "chain" in values:
-        values["chain"] = tuple((name, constant) for name, constant in values["chain"])
-    step: Step = STEPS[raw["op"]](**values)
+    step: Step = STEPS[raw["op"]](**{name: _frozen(value) for name, value in values.items()})
     return step
 
 
 def _mask_from(raw: dict[str, Any]) -> Mask:
     also = raw.get("also")
     return Mask(**{**raw, "also": _mask_from(also) if also is not None else None})
+
+
+def _frozen(value: Any) -> Any:
+    """JSON knows lists only; steps hold tuples."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

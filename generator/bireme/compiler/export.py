@@ -10,10 +10,12 @@ import numpy as np
 
 from bireme.compiler.split import Split
 from bireme.compiler.tables_export import write_arena
-from bireme.compiler.vocabularies import VocabularySource
+from bireme.compiler.vocabularies import StringsSource, VocabularySource
 from bireme.errors import CompileError
 from bireme_runtime import vocabulary as v
 from bireme_runtime.plan import Plan
+from bireme_runtime.string_file import save_strings
+from bireme_runtime.text_steps import to_bytes
 
 __all__ = ["export_files", "read_words"]
 
@@ -34,7 +36,10 @@ def read_words(cut: Split) -> dict[str, list[bytes]]:
     return {name: source.entries[0] for name, source in cut.vocabularies.items()}
 
 
-def _write_vocabulary(source: VocabularySource, path: Path) -> None:
+def _write_vocabulary(source: VocabularySource | StringsSource, path: Path) -> None:
+    if isinstance(source, StringsSource):
+        save_strings(path, [to_bytes(text) for text in source.strings])
+        return
     keys, ids = source.entries
     try:
         if source.kind == "vocabulary":

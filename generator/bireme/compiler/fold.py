@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bireme.compiler.check import as_function
-from bireme.compiler.graph import Graph, Node, node_of
+from bireme.compiler.graph import Graph, Node, node_of, tf
 
 __all__ = ["GATHERS", "fold", "table_reads"]
 
@@ -24,6 +24,7 @@ def fold(graph: Graph) -> Graph:
     """Freeze dense variables and evaluate whatever depends on constants only."""
     graph = graph.copy()
     _freeze_dense_variables(graph)
+    _freeze_table_sizes(graph)
     constant = _constant_nodes(graph)
     # Only the constants that something non-constant (or an output) reads need a value.
     needed = [
@@ -77,6 +78,15 @@ def _freeze_dense_variables(graph: Graph) -> None:
             if name in graph.captures and name not in tables:
                 value = graph.captures[name].variable.numpy()
                 graph.nodes[node.name] = Node(node.name, "Const", value=np.asarray(value))
+
+
+def _freeze_table_sizes(graph: Graph) -> None:
+    """How many keys a lookup table has: none is added while serving."""
+    for node in list(graph.nodes.values()):
+        if node.op == "LookupTableSizeV2" and node_of(node.inputs[0]) in graph.captures:
+            handle = graph.captures[node_of(node.inputs[0])].handle
+            size = tf.raw_ops.LookupTableSizeV2(table_handle=handle).numpy()
+            graph.nodes[node.name] = Node(node.name, "Const", value=np.asarray(size))
 
 
 def _constant_nodes(graph: Graph) -> set[str]:

@@ -3,8 +3,9 @@
 `Lowering.lower(tensor)` returns a `Value` (see values.py) or None. `RULES` names for each op the rules that
 are tried in order; a rule sees the node and returns the value of its first output, or None ("op:i" names
 those of output i). Rules about the elements of a sequence are in pooling.py, about sparse and ragged tensors
-in lower_sparse.py and its neighbours, all others here. To teach the kit a new transform, add a rule, a step
-in `bireme_runtime.plan` and its kernel in `bireme_runtime.kernels`.
+in lower_sparse.py and its neighbours, about strings in lower_text.py, about integers in lower_ids.py, all
+others here. To teach the kit a new transform, add a rule, a step in `bireme_runtime.plan` and its kernel in
+`bireme_runtime.kernels`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import numpy as np
 from bireme.compiler import pooling
 from bireme.compiler.fold import GATHERS, table_reads
 from bireme.compiler.graph import Graph, Node, tf
+from bireme.compiler.lower_ids import ID_RULES
 from bireme.compiler.lower_ragged import RAGGED_RULES
 from bireme.compiler.lower_sizes import SIZE_RULES
 from bireme.compiler.lower_sparse import SPARSE_RULES
+from bireme.compiler.lower_text import TEXT_RULES
 from bireme.compiler.lower_weights import WEIGHT_RULES
 from bireme.compiler.partitioned import PARTITION_RULES, Shards
 from bireme.compiler.ragged import structure
@@ -32,11 +35,13 @@ from bireme.compiler.values import (
     Rows,
     Value,
     as_ids,
+    derive,
     drop,
     insert,
     numbers,
     raw_feature,
     reshape,
+    same_source,
     strided,
 )
 
@@ -119,26 +124,6 @@ class Lowering:
         return value.reshape(-1)[0] if value is not None and value.size == 1 else None
 
 
-def _hash(low: Lowering, node: Node) -> Value | None:
-    raw = low.lower(node.inputs[0])
-    if not isinstance(raw, Raw):
-        return None
-    buckets = int(node.attr["num_buckets"].i)
-    return Ids(raw.feature, "hash_bucket", (buckets,), raw.shape, non_negative=True)
-
-
-def _find(low: Lowering, node: Node) -> Value | None:
-    keys, default = low.lower(node.inputs[1]), low.scalar(node, 2)
-    capture = low.graph.captures.get(low.graph.producer(node.inputs[0]).name)
-    feature = raw_feature(keys)
-    if keys is None or feature is None or capture is None or default is None:
-        return None
-    if node.attr["Tin"].type not in (tf.string, tf.int64) or node.attr["Tout"].type != tf.int64:
-        return None
-    kind = "vocabulary" if node.attr["Tin"].type == tf.string else "int_vocabulary"
-    return Ids(feature, kind, (int(default),), keys.shape, non_negative=int(default) >= 0, table=capture)
-
-
 def _mask_token(low: Lowering, node: Node) -> Value | None:
     """`where(x == token, number, found)`: a vocabulary's mask token has an id of its own."""
     condition = low.graph.producer(node.inputs[0])
@@ -146,7 +131,10 @@ def _mask_token(low: Lowering, node: Node) -> Value | None:
     if condition.op != "Equal" or not isinstance(found, Ids) or found.table is None or number is None:
         return None
     token = low.scalar(condition, 1)
-    if token is None or raw_feature(low.lower(condition.inputs[0])) != found.feature:
+    keys = found.sources[0] if found.sources else None
+    asked = low.lower(condition.inputs[0])
+    same = same_source(asked, keys) if keys is not None else raw_feature(asked) == found.feature
+    if token is None or not same:
         return None
     key = token if isinstance(token, bytes) else b"%d" % token
     return replace(found, overrides=(*found.overrides, (key, int(number))))
@@ -163,8 +151,6 @@ def _negative_wrap(low: Lowering, node: Node) -> Value | None:
 
 def _cast(low: Lowering, node: Node) -> Value | None:
     value, target = low.lower(node.inputs[0]), tf.as_dtype(node.attr["DstT"].type)
-    if target in (tf.int32, tf.int64):
-        return as_ids(value)
     if isinstance(value, Raw) and not value.sequence and target == tf.float32:
         known = value.dtype in ("int32", "int64", "float64", "bool")
         return Numbers(value.feature, (), value.shape) if known else None
@@ -173,15 +159,16 @@ def _cast(low: Lowering, node: Node) -> Value | None:
 
 def _bucketize(low: Lowering, node: Node) -> Value | None:
     value = low.lower(node.inputs[0])
-    if isinstance(value, Numbers) and not value.chain:
+    if isinstance(value, Ids):
+        return derive(value, "bucketize", *node.attr["boundaries"].list.f, non_negative=True)
+    if isinstance(value, Numbers) and value.source is None and not value.chain:
         # An integer cast to FP32 compares like the integer itself; a double would be rounded before.
         raw = low.lower(f"{low.graph.features[value.feature]}:0")
         integer = isinstance(raw, Raw) and raw.dtype.startswith("int")
         value = replace(raw, shape=value.shape) if raw is not None and integer else None
     if not isinstance(value, Raw) or value.dtype not in ("float32", "int32", "int64", "float64"):
         return None
-    edges = tuple(node.attr["boundaries"].list.f)
-    return Ids(value.feature, "bucketize", edges, value.shape, non_negative=True)
+    return derive(value, "bucketize", *node.attr["boundaries"].list.f, non_negative=True)
 
 
 def _gather(low: Lowering, node: Node) -> Value | None:
@@ -241,8 +228,6 @@ def _reshape(low: Lowering, node: Node) -> Value | None:
 Rule = Callable[[Lowering, Node], "Value | Aside | None"]
 RULES: dict[str, tuple[Rule, ...]] = {
     "Placeholder": (Lowering.feature,),
-    "StringToHashBucketFast": (_hash,),
-    "LookupTableFindV2": (_find,),
     "SelectV2": (_mask_token, _negative_wrap, pooling.admitted_or_zero),
     "Cast": (pooling.cast_mask, _cast),
     "Bucketize": (_bucketize,),
@@ -262,6 +247,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (_squeeze,),
     "Reshape": (_reshape,),
 }
-for _more in (PARTITION_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES):
+for _more in (PARTITION_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES, TEXT_RULES, ID_RULES):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)

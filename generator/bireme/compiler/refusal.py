@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bireme.compiler.graph import Node, node_of
 from bireme.compiler.lower import Lowering
-from bireme.compiler.values import Count, Ids, Masked, Numbers, Raw, Rows, Value, value_feature
+from bireme.compiler.values import Count, Ids, Masked, Numbers, Raw, Rows, Text, Value, value_feature
 from bireme.errors import CompileError
 
 __all__ = ["computed_table", "culprit", "half_precision", "not_a_transform", "runs_on_cpu_only", "unfit"]
@@ -39,8 +39,9 @@ _CPU_ONLY = {
 
 
 _KNOWN = (
-    "it knows vocabularies with one id for unknown keys, FarmHash buckets, bucket edges of raw numbers,"
-    " row ids, arithmetic with constants, and masked sums and means over a sequence"
+    "it knows vocabularies and lookup tables, hashes and crosses of strings and integers, bucket edges,"
+    " integer arithmetic and comparisons, lower and upper case of ASCII, strip, substr, join, numbers as text"
+    " and back, row ids, arithmetic with constants, and masked sums and means over a sequence"
 )
 
 
@@ -96,6 +97,7 @@ def unfit(value: Value, reader: Node | None, task: str) -> CompileError:
     """The error for a CPU-side value that reaches the dense side without being columns of numbers."""
     what, hint = {
         Raw: ("a raw feature that is no single float", "cast a number to float32; look a string up"),
+        Text: ("strings", "hash them, or look them up"),
         Ids: ("integer ids", "ids can only select rows of an embedding table"),
         Masked: ("a sequence mask", "a mask can only select what a sum or a mean counts"),
         Count: (

@@ -15,10 +15,19 @@ def static_shapes(graph: Graph) -> dict[str, Any]:
     for node in list(graph.nodes.values()):
         # A lookup's shape is unknown to TensorFlow without its table; it is that of its keys.
         if node.op == "LookupTableFindV2":
-            text = node.attr["Tin"].type == tf.string.as_datatype_enum
-            attr = {"num_buckets": tf.compat.v1.AttrValue(i=1)} if text else {"T": node.attr["Tin"]}
-            op = "StringToHashBucketFast" if text else "Identity"
-            graph.nodes[node.name] = Node(node.name, op, [node.inputs[1]], attr)
+            attr, text = tf.compat.v1.AttrValue, tf.string.as_datatype_enum
+            kinds = {"SrcT": node.attr["Tin"], "DstT": node.attr["Tout"], "T": node.attr["Tin"]}
+            if kinds["SrcT"].type != text:
+                op = "AsString" if kinds["DstT"].type == text else "Cast"
+            else:
+                op = "Identity" if kinds["DstT"].type == text else "StringToHashBucketFast"
+            kept_attr = {
+                "AsString": {"T": kinds["T"]},
+                "Identity": {"T": kinds["T"]},
+                "Cast": {"SrcT": kinds["SrcT"], "DstT": kinds["DstT"]},
+                "StringToHashBucketFast": {"num_buckets": attr(i=1)},
+            }[op]
+            graph.nodes[node.name] = Node(node.name, op, [node.inputs[1]], kept_attr)
     kept = graph.keep(graph.ancestors(graph.outputs.values()))
     shapes: dict[str, Any] = {}
 

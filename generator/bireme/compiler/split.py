@@ -13,7 +13,7 @@ from typing import Any
 
 from bireme.compiler.fold import GATHERS
 from bireme.compiler.graph import Graph, Node, tf
-from bireme.compiler.id_steps import make_id_step
+from bireme.compiler.id_steps import make_step
 from bireme.compiler.lower import Lowering
 from bireme.compiler.refusal import (
     computed_table,
@@ -24,8 +24,19 @@ from bireme.compiler.refusal import (
     unfit,
 )
 from bireme.compiler.sparse import check_sides
-from bireme.compiler.values import Ids, Numbers, Rows, numbers, plan_mask
-from bireme.compiler.vocabularies import VocabularySource
+from bireme.compiler.values import (
+    Ids,
+    Numbers,
+    Raw,
+    Rows,
+    Source,
+    Text,
+    features_of,
+    numbers,
+    plan_mask,
+    raw_feature,
+)
+from bireme.compiler.vocabularies import StringsSource, VocabularySource
 from bireme.errors import CompileError
 from bireme_runtime import plan as p
 
@@ -58,7 +69,7 @@ class Split:
     steps: tuple[p.Step, ...]
     tables: tuple[p.Table, ...]
     variables: dict[str, Any]
-    vocabularies: dict[str, VocabularySource]
+    vocabularies: dict[str, VocabularySource | StringsSource]
     boundaries: tuple[Boundary, ...]
     dense: Graph
     user_width: int
@@ -96,7 +107,7 @@ class _Cut:
         self.blocks: list[p.Step] = []
         self.tables: dict[str, p.Table] = {}
         self.arena_rows: dict[str, int] = {}
-        self.vocabularies: dict[str, VocabularySource] = {}
+        self.vocabularies: dict[str, VocabularySource | StringsSource] = {}
         self.boundaries: dict[str, Boundary] = {}
         self.widths: dict[p.Side, int] = {"user": 0, "item": 0}
         self.seen: set[str] = set()
@@ -128,7 +139,9 @@ class _Cut:
             pending.extend((source, node) for source in reversed(node.inputs))
 
     def _add_boundary(self, ref: str, block: Rows | Numbers) -> None:
-        feature = block.ids.feature if isinstance(block, Rows) else block.feature
+        features = features_of(block)
+        # What is made of both sides is item side; it is named after the first feature of its side.
+        feature = next((name for name in features if self.sides[name] == "item"), features[0])
         side = self.sides[feature]
         width = block.width if isinstance(block, Rows) else 1
         offset = self.widths[side]
@@ -152,10 +165,12 @@ class _Cut:
                 block.fill,
                 block.present,
             )
-            made_of = f"{feature} → {self.tables[block.variable].name}" + (f", {pool}" if pool else "")
+            made_of = f"{' × '.join(features)} → {self.tables[block.variable].name}"
+            made_of += f", {pool}" if pool else ""
         else:
-            step = p.Numeric(name, feature, block.chain, side, offset)
-            made_of = " → ".join([feature, *(operation for operation, _ in block.chain)])
+            source = feature if block.source is None else self._source(block.source)
+            step = p.Numeric(name, source, block.chain, side, offset)
+            made_of = " → ".join([" × ".join(features), *(operation for operation, _ in block.chain)])
         self.blocks.append(step)
         static = tuple(int(d) for d in block.shape[1:])
         placeholder = f"cut_{len(self.boundaries)}"
@@ -166,29 +181,40 @@ class _Cut:
     def _mask_ids(self, block: Rows) -> dict[tuple[Any, ...], str]:
         mask = block.mask
         while mask is not None:
-            if isinstance(mask.source, Ids):
+            if not isinstance(mask.source, Raw):
                 self._id_step(mask.source)
             mask = mask.also
         return self.ids
 
-    def _id_step(self, ids: Ids) -> str:
-        """Name of the step that makes these ids; made on first use, shared after."""
-        if ids.key in self.ids:
-            return self.ids[ids.key]
-        name = f"{ids.feature}.{ids.kind}"
+    def _source(self, source: Source) -> str:
+        """Name of a feature, or of the step that makes a source."""
+        feature = raw_feature(source)
+        return feature if feature is not None else self._id_step(source)
+
+    def _id_step(self, value: Source) -> str:
+        """Name of the step that makes ids or strings; made on first use, shared after."""
+        assert not isinstance(value, Raw)
+        if value.key in self.ids:
+            return self.ids[value.key]
+        sources = [self._source(source) for source in value.sources] or [value.feature]
+        kind = str(value.parameters[0]) if value.kind in ("text", "measure", "compute") else value.kind
+        name = f"{value.feature}.{kind}"
         # A mask may name a feature where it could name a step, so no step has the name of a feature.
         while name in self.ids.values() or name in self.sides:
             name = f"{name}.{len(self.ids)}"
-        self.ids[ids.key] = name
-        self.id_steps.append(make_id_step(name, ids, self._vocabulary))
+        self.ids[value.key] = name
+        self.id_steps.append(make_step(name, value, sources, self._vocabulary))
         return name
 
-    def _vocabulary(self, ids: Ids) -> str:
-        assert ids.table is not None
-        source = VocabularySource(ids.kind, ids.table, ids.overrides)
+    def _vocabulary(self, value: Ids | Text) -> str:
+        source: VocabularySource | StringsSource
+        if isinstance(value, Text):
+            source = StringsSource(value.parameters)
+        else:
+            assert value.table is not None
+            source = VocabularySource(value.kind, value.table, value.overrides, value.parameters[1])
         for file, known in self.vocabularies.items():
-            same_table = known.table.handle is source.table.handle
-            if same_table and known.overrides == source.overrides:
+            if known.content == source.content:
                 return file
         file = f"vocabulary_{len(self.vocabularies)}.bin"
         self.vocabularies[file] = source

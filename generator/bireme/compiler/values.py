@@ -22,16 +22,24 @@ __all__ = [
     "Raw",
     "Rows",
     "Shape",
+    "Source",
+    "Text",
     "Value",
     "admit",
     "as_ids",
+    "as_text",
+    "derive",
     "drop",
+    "features_of",
     "insert",
     "numbers",
     "plan_mask",
     "raw_feature",
     "reshape",
     "same_mask",
+    "same_source",
+    "source_key",
+    "span",
     "strided",
     "value_feature",
 ]
@@ -55,14 +63,40 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Ids:
-    """Integer ids made from one feature.
+class Text:
+    """Strings made from features: of one, by a text op, or of several, by a join.
 
     Args:
-        kind: "hash_bucket", "vocabulary", "int_vocabulary", "bucketize" or "identity".
-        parameters: what that step needs besides the feature, hashable.
+        feature: the first feature that they are made of.
+        kind: "text", "split", "join" or "pick"; see id_steps.py.
+        parameters: what that step needs besides its sources, hashable.
+        sources: what they are made from; () for the feature itself.
+    """
+
+    feature: str
+    kind: str
+    parameters: tuple[Any, ...]
+    shape: Shape
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for steps that make the same strings."""
+        return (self.feature, self.kind, self.parameters, tuple(source_key(s) for s in self.sources))
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Integers made from features.
+
+    Args:
+        feature: the (first) feature that they are made of.
+        kind: "hash_bucket", "vocabulary", "int_vocabulary", "bucketize", "identity", or another of
+            id_steps.py.
+        parameters: what that step needs besides its sources, hashable.
         table: the lookup table behind a vocabulary.
         overrides: (raw value, id) pairs that take precedence over the vocabulary.
+        sources: what they are made from; () for the feature itself.
     """
 
     feature: str
@@ -72,12 +106,14 @@ class Ids:
     non_negative: bool
     table: Capture | None = None
     overrides: tuple[tuple[bytes, int], ...] = ()
+    sources: tuple[Source, ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for steps that compute the same ids."""
         table = id(self.table.handle) if self.table is not None else None
-        return (self.feature, self.kind, self.parameters, table, self.overrides)
+        sources = tuple(source_key(source) for source in self.sources)
+        return (self.feature, self.kind, self.parameters, table, self.overrides, sources)
 
 
 @dataclass(frozen=True)
@@ -91,7 +127,7 @@ class Masked:
         also: another test of the same elements, which they must pass too.
     """
 
-    source: Raw | Ids
+    source: Source
     value: int | float | str
     shape: Shape
     test: Literal["ne", "ge", "gt"] = "ne"
@@ -100,7 +136,7 @@ class Masked:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for masks that admit the same elements."""
-        source = self.source.key if isinstance(self.source, Ids) else self.source.feature
+        source = self.source.feature if isinstance(self.source, Raw) else self.source.key
         return (source, self.test, self.value, self.also.key if self.also is not None else None)
 
 
@@ -142,14 +178,20 @@ class Rows:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A numeric feature after a chain of scalar operations."""
+    """A number after a chain of scalar operations.
+
+    Args:
+        source: what the chain starts from, if that is not the feature: integers, or strings to be read.
+    """
 
     feature: str
     chain: tuple[tuple[str, float | None], ...]
     shape: Shape
+    source: Source | None = None
 
 
-Value = Raw | Ids | Masked | Count | Rows | Numbers
+Source = Raw | Text | Ids
+Value = Raw | Text | Ids | Masked | Count | Rows | Numbers
 
 
 def numbers(value: Value | None) -> Numbers | None:
@@ -166,19 +208,69 @@ def as_ids(value: Value | None) -> Ids | None:
     return value if isinstance(value, Ids) else None
 
 
+def as_text(value: Value | None) -> Raw | Text | None:
+    """Strings: a feature, or made of some."""
+    is_text = isinstance(value, Text) or (isinstance(value, Raw) and value.dtype == "string")
+    return value if is_text and isinstance(value, (Raw, Text)) else None
+
+
 def raw_feature(value: Value | None) -> str | None:
     """The feature, if the value is that feature itself (an integer may have changed its width)."""
-    untouched = isinstance(value, Raw) or (isinstance(value, Ids) and value.kind == "identity")
+    untouched = isinstance(value, Raw) or (
+        isinstance(value, Ids) and value.kind == "identity" and not value.sources
+    )
     return value.feature if untouched and isinstance(value, (Raw, Ids)) else None
 
 
-def value_feature(value: Value) -> str:
-    """The feature that a value is made of."""
-    if isinstance(value, (Raw, Ids, Numbers)):
-        return value.feature
-    return value_feature(
-        value.ids if isinstance(value, Rows) else value.mask if isinstance(value, Count) else value.source
+def derive(
+    value: Source, kind: str, *parameters: Any, non_negative: bool, table: Capture | None = None
+) -> Ids:
+    """Ids made from one source."""
+    sources = () if raw_feature(value) is not None else (value,)
+    return Ids(value.feature, kind, parameters, value.shape, non_negative, table, sources=sources)
+
+
+def source_key(source: Source) -> tuple[Any, ...]:
+    """Equal for sources with the same elements."""
+    feature = raw_feature(source)
+    return ("raw", feature) if isinstance(source, Raw) or feature is not None else source.key
+
+
+def same_source(first: Value | None, second: Value | None) -> bool:
+    """Whether two values are the same strings or integers, whatever dimensions of size 1 they have."""
+    sources = (Raw, Text, Ids)
+    return (
+        isinstance(first, sources) and isinstance(second, sources) and source_key(first) == source_key(second)
     )
+
+
+def features_of(value: Value) -> tuple[str, ...]:
+    """The features that a value is made of."""
+    if isinstance(value, Rows):
+        return features_of(value.ids)
+    if isinstance(value, Count):
+        return features_of(value.mask)
+    if isinstance(value, Masked):
+        return features_of(value.source)
+    if isinstance(value, Numbers):
+        return features_of(value.source) if value.source is not None else (value.feature,)
+    if isinstance(value, Raw) or not value.sources:
+        return (value.feature,)
+    return tuple(dict.fromkeys(name for source in value.sources for name in features_of(source)))
+
+
+def span(source: Source) -> tuple[Any, ...]:
+    """Equal for sources whose sequences have the same lengths."""
+    if isinstance(source, Text) and source.kind == "split":
+        return source.key
+    if isinstance(source, Raw) or not source.sources:
+        return ("raw", source.feature)
+    return span(source.sources[0])  # a step that reads several refuses rows whose lengths differ
+
+
+def value_feature(value: Value) -> str:
+    """The (first) feature that a value is made of."""
+    return features_of(value)[0]
 
 
 def insert(value: Value, axis: int) -> Value | None:
@@ -250,8 +342,8 @@ def admit(rows: Value | None, mask: Masked) -> Value | None:
     """Rows of which only those in `mask` count; None if the mask does not line up with them."""
     if not isinstance(rows, Rows) or rows.pool is not None or rows.mask is not None:
         return None
-    same_feature = mask.source.feature == rows.ids.feature
-    return replace(rows, mask=mask) if same_feature and mask.shape == (*rows.shape[:-1], 1) else None
+    lengths_agree = span(mask.source) == span(rows.ids)
+    return replace(rows, mask=mask) if lengths_agree and mask.shape == (*rows.shape[:-1], 1) else None
 
 
 def same_mask(first: Masked | None, second: Masked) -> bool:
@@ -260,8 +352,8 @@ def same_mask(first: Masked | None, second: Masked) -> bool:
 
 
 def plan_mask(mask: Masked, step_of: dict[tuple[Any, ...], str]) -> Mask:
-    """A mask as the plan writes it: over an id step, or over the raw feature."""
+    """A mask as the plan writes it: over a step, or over the raw feature."""
     source = mask.source
     also = plan_mask(mask.also, step_of) if mask.also is not None else None
-    of = step_of[source.key] if isinstance(source, Ids) else source.feature
+    of = source.feature if isinstance(source, Raw) else step_of[source.key]
     return Mask(of, mask.value, mask.test, also)
