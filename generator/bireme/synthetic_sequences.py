@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bireme_runtime.plan import Embed, Feature, Mask, Plan
+from bireme_runtime.text_steps import features_behind
 
 __all__ = ["arrange", "leaders", "must_hold_elements"]
 
@@ -70,15 +71,9 @@ def _embeds(plan: Plan) -> Iterator[Embed]:
 
 def _features_of(plan: Plan, step: Embed) -> list[str]:
     """The features of an embedding's ids, masks and weights."""
-    makers = {maker.name: getattr(maker, "feature", "") for maker in plan.steps}
     sources = [step.ids, *([step.weights] if step.weights is not None else [])]
     sources += [mask.of for mask in _masks(step)]
-    names = []
-    for source in sources:
-        while source in makers:
-            source = makers[source]
-        names.append(source)
-    return names
+    return [name for source in sources for name in features_behind(plan.steps, source)]
 
 
 def _masks(step: Embed) -> Iterator[Mask]:

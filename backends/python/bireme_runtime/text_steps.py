@@ -6,6 +6,7 @@ Bytes are kept in JSON as text: `to_text` and `to_bytes` convert, whatever the b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ __all__ = [
     "Same",
     "Split",
     "Text",
+    "features_behind",
     "sources_of",
     "to_bytes",
     "to_text",
@@ -189,3 +191,17 @@ def sources_of(step: Any) -> tuple[str, ...]:
     if hasattr(step, "ids"):  # an `embed` step
         return (step.ids,)
     return (step.feature,)
+
+
+def features_behind(steps: Iterable[Any], source: str) -> tuple[str, ...]:
+    """The features that a source is, or is made of, in the order in which they are read."""
+    makers = {step.name: step for step in steps}
+    found: list[str] = []
+    left = [source]
+    while left:
+        name = left.pop()
+        if name in makers:
+            left += reversed(sources_of(makers[name]))
+        elif name not in found:
+            found.append(name)
+    return tuple(found)

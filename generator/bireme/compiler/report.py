@@ -14,6 +14,15 @@ from bireme.compiler.export import read_words
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.user_ahead_text import ahead_table
 from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
+from bireme_runtime.text_steps import (
+    Compute,
+    Cross,
+    HashLegacy,
+    HashStrong,
+    Measure,
+    features_behind,
+    sources_of,
+)
 
 __all__ = ["as_data", "as_text", "flops_per_request"]
 
@@ -108,28 +117,45 @@ def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
 
 def _transforms(compiled: Compiled, feature: str, words: dict[str, int]) -> list[str]:
     """What happens to a feature, one phrase a step."""
-    result, ids = [], {}
+    steps = {step.name: step for step in compiled.plan.steps}
+    result = []
     for step in compiled.plan.steps:
-        if getattr(step, "feature", None) == feature and not isinstance(step, Numeric):
-            ids[step.name] = _id_phrase(step, words)
-    for step in compiled.plan.steps:
-        if isinstance(step, Embed) and step.ids in ids:
+        if feature not in features_behind(compiled.plan.steps, step.name):
+            continue
+        if isinstance(step, Embed):
             pool = f", {step.pool} over the sequence" if step.pool else ""
-            result.append(f"{ids[step.ids]} → {step.table} [{step.width}]{pool}")
-        elif isinstance(step, Numeric) and step.feature == feature:
-            result.append(", ".join(name for name, _ in step.chain) or "as it is")
+            result.append(f"{_phrase(step.ids, steps, words)} → {step.table} [{step.width}]{pool}")
+        elif isinstance(step, Numeric):
+            chain = [_phrase(step.feature, steps, words), *(name for name, _ in step.chain)]
+            result.append(", ".join(name for name in chain if name) or "as it is")
     return result
 
 
-def _id_phrase(step: Any, words: dict[str, int]) -> str:
+def _phrase(source: str, steps: dict[str, Any], words: dict[str, int]) -> str:
+    """How a source is made of features; "" for a feature."""
+    if source not in steps:
+        return ""
+    step = steps[source]
+    before = [phrase for name in sources_of(step) if (phrase := _phrase(name, steps, words))]
+    return ", ".join(dict.fromkeys([*before, _step_phrase(step, words)]))
+
+
+def _step_phrase(step: Any, words: dict[str, int]) -> str:
     if isinstance(step, HashBucket):
         return f"FarmHash64 mod {step.buckets}"
+    if isinstance(step, HashStrong):
+        return f"SipHash mod {step.buckets}"
+    if isinstance(step, HashLegacy):
+        return f"Hash64 mod {step.buckets}"
+    if isinstance(step, Cross):
+        return f"cross of {len(step.of)}, mod {step.buckets}"
     if isinstance(step, (Vocabulary, IntVocabulary)):
         return f"vocabulary of {words[step.file]}"
     if isinstance(step, Bucketize):
         return f"{len(step.edges) + 1} intervals"
-    assert isinstance(step, IdentityId)
-    return "row id"
+    if isinstance(step, (Measure, Compute)) or step.op == "text":
+        return str(step.function).replace("_", " ")
+    return "row id" if isinstance(step, IdentityId) else step.op
 
 
 def as_text(report: dict[str, Any]) -> RenderableType:

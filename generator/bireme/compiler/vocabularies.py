@@ -12,7 +12,7 @@ import numpy as np
 from bireme.compiler.graph import Capture, tf
 from bireme.errors import CompileError
 from bireme_runtime import plan as p
-from bireme_runtime.text_steps import Compute, Cross, HashLegacy, HashStrong, sources_of
+from bireme_runtime.text_steps import Compute, Cross, HashLegacy, HashStrong, features_behind
 
 __all__ = ["StringsSource", "VocabularySource", "check_ids", "export_table"]
 
@@ -102,19 +102,11 @@ def check_ids(
         largest = _largest_id(maker, makers, sources)
         if largest >= rows[step.table]:
             raise CompileError(
-                f"feature '{feature_behind(maker, makers)}'",
+                f"feature '{features_behind(steps, maker.name)[0]}'",
                 f"can get id {largest} from its {maker.op.replace('_', ' ')},"
                 f" but embedding table '{step.table}' has rows 0 to {rows[step.table] - 1}",
                 "correct the size of the table or of the vocabulary and export the model again",
             )
-
-
-def feature_behind(step: p.Step, makers: Mapping[str, p.Step]) -> str:
-    """The (first) feature that a step's values are made of."""
-    source = sources_of(step)[0]
-    while source in makers:
-        source = sources_of(makers[source])[0]
-    return source
 
 
 def _largest_id(
