@@ -14,11 +14,13 @@ import numpy as np
 from bireme.compiler.composites import find_composites
 from bireme.compiler.graph import Capture, Graph, Node, node_of, read_graph_def, tensor, tf
 from bireme.compiler.partial import load_signature
+from bireme.compiler.reference_variables import adopt_reference_variables
 from bireme.compiler.session_tables import bind_session_tables
 from bireme.errors import CompileError
 
 __all__ = ["SavedModel", "fill_unused", "load"]
 
+_PARSERS = {"DecodeProtoV2", "ParseExample", "ParseExampleV2", "ParseSingleExample"}
 # fmt: off
 _CONTROL_FLOW = {
     "Case", "Enter", "Exit", "If", "LoopCond", "Merge", "NextIteration", "PartitionedCall",
@@ -161,6 +163,10 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
             )
     nodes = {node.name: node for node in read_graph_def(model.graph_def)}
     placeholders = {name: node_of(value.name) for name, value in model.inputs.items()}
+    for name in set(placeholders.values()) & set(nodes):
+        # A request gives the value, so a TensorFlow 1 placeholder's default must not count.
+        if nodes[name].op == "PlaceholderWithDefault":
+            nodes[name] = Node(name, "Placeholder", [], nodes[name].attr)
     graph = Graph(
         nodes,
         features={name: node for name, node in placeholders.items() if node in nodes},
@@ -168,8 +174,10 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
         captures={},
     )
     _bind_captures(graph, model.function)
+    adopt_reference_variables(graph, model.function)
     bind_session_tables(graph)
     graph = _without_control_flow(graph)
+    _refuse_examples(graph)
     graph.sort()
     return graph
 
@@ -193,6 +201,24 @@ def _without_control_flow(graph: Graph) -> Graph:
         grown = not more <= behind
         behind = behind | more
     return graph.keep(set(graph.nodes) - behind)
+
+
+def _refuse_examples(graph: Graph) -> None:
+    """Refuse a signature that takes its features packed into protobufs.
+
+    Raises:
+        CompileError: naming the input that holds them.
+    """
+    for name in sorted(graph.ancestors(graph.outputs.values())):
+        node = graph.nodes[name]
+        if node.op in _PARSERS:
+            packed = graph.ancestors(node.inputs[:1])
+            inputs = [feature for feature, placeholder in graph.features.items() if placeholder in packed]
+            raise CompileError(
+                f"input '{', '.join(inputs)}'",
+                f"takes serialized tf.Example protos (op {node.op}, node '{name}'), not features",
+                "export a signature whose inputs are the features themselves, and name it under `signature`",
+            )
 
 
 def _suggest(name: str, known: list[str]) -> str:
