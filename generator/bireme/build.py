@@ -51,22 +51,27 @@ def build(
     # Here, so that `bireme --help` and the client do not wait for TensorFlow.
     from bireme.compiler.pipeline import compile_model
     from bireme.compiler.report import as_data
+    from bireme.compiler.tidy import frugal, give_back
     from bireme.emitter.artifacts import Artifacts
     from bireme.emitter.layout import emit
 
-    with scratch_for(repository) as scratch:
-        compiled = compile_model(spec, target, progress, scratch)
+    def passed(name: str) -> None:
+        give_back()
+        progress(name)
+
+    with scratch_for(repository) as scratch, frugal():
+        compiled = compile_model(spec, target, passed, scratch)
         report = as_data(compiled)
         ahead = None
         if user_ahead:
-            progress("user_ahead")
+            passed("user_ahead")
             from bireme.compiler.user_ahead import compile_user_ahead
             from bireme.compiler.user_ahead_costs import add_to_report
             from bireme.compiler.user_ahead_timing import add_timing
 
             ahead = compile_user_ahead(compiled, spec, scratch)
             add_to_report(report, compiled, ahead)
-        progress("emit")
+        passed("emit")
         artifacts = Artifacts(
             plan=compiled.plan,
             files=compiled.files,

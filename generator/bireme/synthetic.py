@@ -36,6 +36,9 @@ _ATTEMPTS = 40
 #: Strings that must not be confused with any known one: empty, non-ASCII, with a NUL, long.
 UNKNOWN = (b"", "ключ".encode(), "未知".encode(), b"a\0", b"x" * 70, b"?")
 
+#: Keys of a vocabulary that values are drawn from.
+_DRAWN_FROM = 500
+
 
 def edge_counts(buckets: Sequence[int]) -> list[int]:
     """1, and b−1, b, b+1 around every bucket, as far as a request may go."""
@@ -141,7 +144,7 @@ def _strings(
     rng: np.random.Generator,
 ) -> list[bytes]:
     lookups = [step for step in steps if isinstance(step, Vocabulary)]
-    pool = [key for step in lookups for key in words[step.file]]
+    pool = [key for step in lookups for key in _some(words, step)]
     # A vocabulary whose unknown strings have no row refuses them, as the original model does.
     strict = [set(words[step.file]) for step in lookups if is_strict(plan, step)]
     known = set(pool)
@@ -159,6 +162,12 @@ def _strings(
         for i in np.flatnonzero(rng.random(count) < 0.05):
             drawn[i] = UNKNOWN[int(rng.integers(len(UNKNOWN)))]
     return drawn
+
+
+def _some(words: Mapping[str, Sequence[bytes]], step: Vocabulary | IntVocabulary) -> Sequence[bytes]:
+    """Keys to draw from: of a large vocabulary some hundreds from all over it; all of one that is strict."""
+    keys = words[step.file]
+    return keys if step.default < 0 else keys[:: max(1, len(keys) // _DRAWN_FROM)]
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -183,7 +192,7 @@ def _integers(
     rows = {step.name for step in steps if isinstance(step, IdentityId)}
     sizes = [tables[step.table] for step in plan.steps if isinstance(step, Embed) and step.ids in rows]
     lookups = [step for step in steps if isinstance(step, IntVocabulary)]
-    special = [int(key) for step in lookups for key in words[step.file]]
+    special = [int(key) for step in lookups for key in _some(words, step)]
     special += [int(edge) + d for edge in edges if abs(edge) < 2**31 - 1 for d in (-1, 0, 1)]
     special += [v for v in interesting(plan, feature.name, words) if isinstance(v, int)]
     fits = np.iinfo(feature.dtype)

@@ -20,4 +20,5 @@ What they stand on:
 * `lifted`, `row_ops`, `row_products`, `canonical`: ONNX
 * `features`, `samples`: the spec against the model
 * `check`, `acceptance`: every pass against the original
+* `tidy`: memory
 """

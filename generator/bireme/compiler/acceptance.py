@@ -14,6 +14,7 @@ from bireme.compiler.dense import runner
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.split import Split
+from bireme.compiler.tidy import give_back
 from bireme.errors import CompileError
 from bireme.requests import Request, to_rows, to_tensors
 from bireme_runtime.plan import Plan
@@ -69,6 +70,8 @@ def check_passes(
     for name, graph in graphs.items():
         run = as_function(graph)
         checker(name, _joined([run(values) for values in rows]))
+        del run
+        give_back()
     run_rowwise, run_dense = runner(rowwise), runner(dense)
     checker.tolerance = TOLERANCE if plan.handover == "float32" else TOLERANCE_FP16
     checker("dense", _joined([run_rowwise(_boundary_feeds(cut, half)) for half in halves]))

@@ -6,8 +6,10 @@ and a numeric comparison are therefore all consulted.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,6 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     Raises:
         CompileError: an op that tf2onnx cannot convert, by name.
     """
-    from tf2onnx import convert  # here: importing it loads all of its handlers
-
     graph = _spell_out(dense)
     errors: list[str] = []
     handler = _Collect(errors)
@@ -41,13 +41,12 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     logger.setLevel(logging.ERROR)
     logger.propagate = False
     try:
-        model, _ = convert.from_graph_def(
-            graph.to_graph_def(),
-            input_names=[f"{name}:0" for name in graph.features],
-            output_names=list(dict.fromkeys(graph.outputs.values())),
-            opset=OPSET,
-            custom_op_handlers={"Select": (_where, []), "SelectV2": (_where, [])},
-        )
+        try:
+            with _without_copies():
+                model = _convert(graph)
+        except Exception:  # by one of its optimizers, perhaps: then with copies to fall back to
+            del errors[:]
+            model = _convert(graph)
     except Exception as error:  # whatever tf2onnx trips over is a fact about the model
         raise _unsupported(f"{type(error).__name__}: {error}") from error
     finally:
@@ -70,6 +69,33 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     except onnx.checker.ValidationError as error:
         raise _unsupported(str(error)) from error
     return model
+
+
+def _convert(graph: Graph) -> onnx.ModelProto:
+    from tf2onnx import convert  # here: importing it loads all of its handlers
+
+    model, _ = convert.from_graph_def(
+        graph.to_graph_def(),
+        input_names=[f"{name}:0" for name in graph.features],
+        output_names=list(dict.fromkeys(graph.outputs.values())),
+        opset=OPSET,
+        custom_op_handlers={"Select": (_where, []), "SelectV2": (_where, [])},
+    )
+    return model
+
+
+@contextlib.contextmanager
+def _without_copies() -> Iterator[None]:
+    """Keeps tf2onnx from copying the graph, weights and all, before each of its dozens of steps."""
+    name = "TF2ONNX_CATCH_ERRORS"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def runner(model: onnx.ModelProto) -> Callable[[dict[str, Any]], dict[str, Any]]:

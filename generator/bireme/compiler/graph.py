@@ -19,6 +19,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import tensorflow as tf
 
+# Every function here runs a few times at most: optimising it first costs more, and the original model, too,
+# is to be run as it is.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
 __all__ = ["Capture", "Graph", "Node", "node_of", "read_graph_def", "tensor", "tf"]
 
 

@@ -41,6 +41,7 @@ def load_signature(folder: Path, signature: str) -> Any:
                 if path.name != "saved_model.pb":
                     (Path(pruned) / path.name).symlink_to(path)
             (Path(pruned) / "saved_model.pb").write_bytes(model.SerializeToString())
+            del model, meta
             return tf.saved_model.load(pruned)
     return tf.saved_model.load(str(folder))
 

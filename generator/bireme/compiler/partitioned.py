@@ -58,7 +58,7 @@ class Shards:
         for number, part in enumerate(self.parts):
             mine = np.flatnonzero(shards == number)
             if mine.size:
-                result[mine] = tf.gather(part, rows[mine]).numpy()
+                result[mine] = tf.gather(part.read_value(), rows[mine]).numpy()
         return result
 
 

@@ -39,5 +39,5 @@ def static_shapes(graph: Graph) -> dict[str, Any]:
         found = tf.graph_util.import_graph_def(kept.to_graph_def(), input_map=handles, return_elements=names)
         shapes.update({name: value.shape for name, value in zip(names, found, strict=True)})
 
-    tf.function(trace).get_concrete_function()
+    tf.function(trace, autograph=False).get_concrete_function()
     return shapes

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bireme.compiler.graph import tf
 from bireme.compiler.partitioned import Shards
 from bireme_runtime.plan import Table
 
@@ -40,15 +39,14 @@ def write_arena(tables: Sequence[Table], variables: Mapping[str, Any], path: Pat
 def row_chunks(variable: Any, size: int | None = None) -> Iterator[Array]:
     """A variable's rows, in order, in pieces of about `size` bytes (`CHUNK` by default).
 
-    `Variable.numpy()` would copy the whole table, and so does reading a variable that was ever written in
-    parts (TensorFlow then copies on read); gathering copies the wanted rows only.
+    `Variable.numpy()` would copy the whole table. Its value shares the variable's buffer, and `numpy()` on a
+    slice copies the slice. Gathering rows would do as well, but after it TensorFlow copies the table whenever
+    the model reads it.
     """
     rows = int(variable.shape[0])
     width = int(np.prod(variable.shape[1:], dtype=np.int64)) * variable.dtype.size
     step = max(1, (CHUNK if size is None else size) // max(1, width))
+    value = None if isinstance(variable, Shards) else variable.read_value()
     for first in range(0, rows, step):
         last = min(first + step, rows)
-        if isinstance(variable, Shards):
-            yield variable.read(first, last)
-        else:
-            yield tf.gather(variable, tf.range(first, last, dtype=tf.int64)).numpy()
+        yield variable.read(first, last) if value is None else value[first:last].numpy()
