@@ -63,7 +63,7 @@ def detours(draw: st.DrawFn) -> Detour:
     for op in draw(
         st.lists(
             st.sampled_from(
-                ["turn", "turn", "join", "join", "part", "scale", "dense", "left", "along", "both"]
+                ["turn", "turn", "join", "join", "part", "scale", "dense", "left", "gemm", "along", "both"]
             ),
             min_size=1,
             max_size=9,
@@ -94,6 +94,11 @@ def detours(draw: st.DrawFn) -> Detour:
         elif op == "left" and rank > 1 and axis != rank - 2:
             values = np.linspace(-1, 1, shape[-2] * 2).reshape(2, shape[-2])
             net.add("MatMul", [net.weight(values, np.float32), net.last], [*shape[:-2], 2, shape[-1]])
+        elif op == "gemm" and rank == 2:
+            values, across = np.linspace(-1, 1, shape[1 - axis] * 2).reshape(2, -1), draw(st.booleans())
+            weights = net.weight(values.T if across else values, np.float32)
+            turn = {"transA": int(across), "transB": int(axis == 0)}
+            net.add("Gemm", [weights, net.last], [2, shape[axis]], alpha=0.5, **turn)
         elif op == "along" and other != axis:
             net.add("Softmax", [net.last], shape, axis=other - draw(st.sampled_from([0, rank])))
         elif op == "both" and rank < 5:
@@ -128,6 +133,15 @@ def test_a_detour_and_back_leaves_plain_ops():
     nodes = rows_first(net.model(), []).graph.node
     assert [node.op_type for node in nodes] == ["MatMul", "Identity"]
     assert nodes[0].doc_string == "t2"
+
+
+def test_weights_times_rows_become_rows_times_weights():
+    net = Detour()
+    net.reshape([Rows(), 24])
+    net.add("Gemm", [net.weight(np.eye(5, 24), np.float32), net.last], [5, Rows()], transB=1)
+    net.add("Transpose", [net.last], [Rows(), 5], perm=[1, 0])
+    nodes = rows_first(net.model(), []).graph.node
+    assert [node.op_type for node in nodes] == ["Reshape", "MatMul", "Identity"]
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,8 @@ def _product(bench: Bench, left: View, right: View) -> View:
 
 def _gemm(bench: Bench, node: onnx.NodeProto) -> list[View]:
     attributes = attributes_of(node)
+    if node.input[0] in bench.constants:
+        return [_gemm_from_left(bench, node)]
     view = view_of(bench, node.input[0])
     if view.plain or attributes.get("transA", 0) or any(x not in bench.constants for x in node.input[1:]):
         raise NoViewError  # a plain one is carried over as it is
@@ -275,6 +277,17 @@ def _gemm(bench: Bench, node: onnx.NodeProto) -> list[View]:
         raise NoViewError
     scaled = bias.reshape(-1) * bias.dtype.type(attributes.get("beta", 1.0))
     return [product.on(bench.emit("Add", [product.base, bench.constant(scaled)]))]
+
+
+def _gemm_from_left(bench: Bench, node: onnx.NodeProto) -> View:
+    """Weights times rows, as `W · x` comes out of an einsum; without a bias."""
+    attributes = attributes_of(node)
+    weights, view = bench.constants[node.input[0]], view_of(bench, node.input[1])
+    if len(node.input) > 2 and attributes.get("beta", 1.0):
+        raise NoViewError
+    weights = weights.T if attributes.get("transA", 0) else weights
+    view = _turned(bench, view) if attributes.get("transB", 0) else view
+    return _times_from_left(bench, weights * weights.dtype.type(attributes.get("alpha", 1.0)), view)
 
 
 VIEWS: dict[str, ViewHandler] = {
