@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from bireme.server.stubs import live_stubs
 
-__all__ = ["busy_seconds", "cpu_seconds", "roles"]
+__all__ = ["busy_seconds", "cpu_seconds", "roles", "thread_seconds"]
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _PREFIX = "bireme_"  # of the shared memory of every server that `TritonServer` starts
@@ -38,6 +39,20 @@ def cpu_seconds(processes: Mapping[int, str]) -> dict[str, float]:
         fields = _stat(pid)
         spent[role] += (int(fields[11]) + int(fields[12])) * _TICK
     return spent
+
+
+def thread_seconds(processes: Mapping[int, str]) -> float:
+    """CPU time that all living threads have spent so far, by the scheduler's clock: nanoseconds, not ticks.
+
+    Args:
+        processes: process id → role.
+    """
+    spent = 0
+    for pid in processes:
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError):  # a thread that has just ended
+                spent += int(path.read_text(encoding="ascii").split()[0])
+    return spent / 1e9
 
 
 def busy_seconds() -> float:

@@ -35,6 +35,7 @@ __all__ = ["TOLERANCE", "Ahead", "Banks", "compile_user_ahead", "open_banks"]
 TOLERANCE = 1e-6
 #: Where FP16 is rounded to, ONNX Runtime decides: it leaves out casts to FP16 and back between two nodes.
 TOLERANCE_FP16 = 5e-3
+_MEASURED = 8
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ class Ahead:
         parts: what is emitted.
         networks: both networks and what the state holds.
         difference: largest difference of a score to the one-shot model's, on the samples.
-        sample: one of the samples, to measure with.
+        samples: some of the samples, to measure with; the user's own, if the spec names any.
     """
 
     parts: UserAhead
     networks: TwoNetworks
     difference: float
-    sample: Request
+    samples: tuple[Request, ...]
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ def compile_user_ahead(compiled: Compiled, spec: BuildSpec, scratch: Path | None
         user_files=needed_files(user_plan, compiled.files),
         slice_files=needed_files(slice_plan, compiled.files),
     )
-    samples, example = choose_samples(spec.samples, plan, read_words(compiled.split))
+    samples, _ = choose_samples(spec.samples, plan, read_words(compiled.split))
     difference = _check(compiled, parts, networks, samples, scratch)
-    return Ahead(parts, networks, difference, example)
+    return Ahead(parts, networks, difference, tuple(samples[:_MEASURED]))
 
 
 def open_banks(compiled: Compiled, parts: UserAhead, folder: Path) -> Banks:

@@ -31,13 +31,14 @@ def add_to_report(report: dict[str, Any], compiled: Compiled, ahead: Ahead) -> N
     plan, parts = compiled.plan, ahead.parts
     candidates = min(_CANDIDATES, plan.buckets[-1])
     padded = bucket_for(candidates, plan.buckets)
-    counts: dict[str, dict[str, int]] = {}
+    requests = [resized(plan.features, sample, candidates) for sample in ahead.samples]
+    counts: dict[str, dict[str, float]] = {}
     for what, features, model in (
         ("one_shot", plan.features, compiled.dense),
         ("user", parts.user_plan.features, ahead.networks.user),
         ("slice", parts.slice_plan.features, ahead.networks.items),
     ):
-        values, size = _size(features, resized(plan.features, ahead.sample, candidates))
+        values, size = np.mean([_size(features, request) for request in requests], axis=0).tolist()
         counts[what] = {
             "feature_values": values,
             "request_bytes": size + (4 * parts.width if what == "slice" else 0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from bireme.ahead import UserAhead
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.user_ahead import Ahead, open_banks
 from bireme.compiler.user_ahead_costs import resized, saved_share
 from bireme.requests import part_for, to_tensors
 from bireme_runtime.batching import bucket_for, pad_together
-from bireme_runtime.preprocessor import Features, Preprocessor
+from bireme_runtime.preprocessor import Features
 
 __all__ = ["PARTS", "Timing", "add_timing", "time_parts"]
 
 PARTS = ("one_shot", "user", "slice")
 Timing = Mapping[str, Mapping[str, float]]
-_ROUNDS = 15
+_ROUNDS = 24
 
 
 def add_timing(
@@ -54,59 +53,35 @@ def time_parts(
         scratch: a folder for temporary files, best where the compiled tables lie; None: the system's.
     """
     plan, parts = compiled.plan, ahead.parts
-    request = resized(plan.features, ahead.sample, candidates)
+    requests = [resized(plan.features, sample, candidates) for sample in ahead.samples]
     bucket = bucket_for(candidates, plan.buckets)
-    networks = (
-        compiled.dense.SerializeToString(),
-        parts.user_onnx,
-        parts.slice_onnx,
-    )
+    models = (compiled.dense.SerializeToString(), parts.user_onnx, parts.slice_onnx)
+    spent: dict[str, dict[str, list[float]]] = {name: {"transforms": [], "dense": []} for name in PARTS}
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         banks = open_banks(compiled, parts, Path(folder))
-        trio = (banks.whole, banks.user, banks.slice)
-        transforms = {name: _transform(bank, request) for name, bank in zip(PARTS, trio, strict=True)}
-        halves = {name: run() for name, run in transforms.items()}
-        dense = _networks(networks, parts, halves, bucket)
-        spent: dict[str, dict[str, list[float]]] = {n: {"transforms": [], "dense": []} for n in PARTS}
+        trio = dict(zip(PARTS, (banks.whole, banks.user, banks.slice), strict=True))
+        sessions = dict(zip(PARTS, map(_session, models), strict=True))
+        tensors = [
+            {name: to_tensors(b.plan.features, part_for(b.plan.features, r)) for name, b in trio.items()}
+            for r in requests
+        ]
         for round_ in range(rounds + 1):
+            given, state = tensors[round_ % len(tensors)], np.empty(0, np.float32)
             for name in PARTS:
-                for kind, run in (("transforms", transforms[name]), ("dense", dense[name])):
-                    begin = time.process_time_ns()
-                    run()
-                    if round_:  # the first warms up
-                        spent[name][kind].append((time.process_time_ns() - begin) / 1e6)
+                begin = time.process_time_ns()
+                half = trio[name].run([given[name]])[0]
+                between = time.process_time_ns()
+                assert isinstance(half, Features)  # the pass has run the samples
+                feeds = {parts.state: state} if name == "slice" else {"user": half.user}
+                if name != "user":
+                    feeds["items"] = pad_together([half.items], bucket)
+                outputs = sessions[name].run(None, feeds)
+                end = time.process_time_ns()
+                state = outputs[0] if name == "user" else state
+                if round_:  # the first warms up
+                    spent[name]["transforms"].append((between - begin) / 1e6)
+                    spent[name]["dense"].append((end - between) / 1e6)
     return {name: {kind: median(times) for kind, times in kinds.items()} for name, kinds in spent.items()}
-
-
-def _transform(bank: Preprocessor, request: Any) -> Callable[[], Features]:
-    tensors = to_tensors(bank.plan.features, part_for(bank.plan.features, request))
-
-    def run() -> Features:
-        result = bank.run([tensors])[0]
-        assert isinstance(result, Features)  # the pass has run the samples
-        return result
-
-    return run
-
-
-def _networks(
-    models: tuple[bytes, bytes, bytes], parts: UserAhead, halves: Mapping[str, Features], bucket: int
-) -> dict[str, Callable[[], Any]]:
-    sessions = dict(zip(PARTS, map(_session, models), strict=True))
-    state: np.ndarray[Any, Any] = sessions["user"].run(None, {"user": halves["user"].user})[0]
-    feeds = {
-        "one_shot": {
-            "user": halves["one_shot"].user,
-            "items": pad_together([halves["one_shot"].items], bucket),
-        },
-        "user": {"user": halves["user"].user},
-        "slice": {parts.state: state, "items": pad_together([halves["slice"].items], bucket)},
-    }
-
-    def bind(name: str) -> Callable[[], Any]:
-        return lambda: sessions[name].run(None, feeds[name])
-
-    return {name: bind(name) for name in PARTS}
 
 
 def _session(model: bytes) -> onnxruntime.InferenceSession:
