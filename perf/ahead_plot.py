@@ -45,7 +45,7 @@ def draw(
         ha="left",
     )
     figure.supxlabel(
-        f"median and range of {settings['rounds']} rounds of {settings['users']} users, taking turns ·"
+        f"median and middle half of {settings['rounds']} rounds of {settings['users']} users, taking turns ·"
         f" {machine['processor']}, {machine['cores']} cores, shared",
         fontsize=9,
     )
@@ -57,22 +57,25 @@ def _shares(panel: Any, result: Mapping[str, Any]) -> None:
         share = result["shares"][place]
         measured = share["measured"]
         panel.barh(line, 100 * measured["median"], height=0.5, color=_MEASURED, alpha=0.75)
-        panel.plot([100 * measured["lowest"], 100 * measured["highest"]], [line, line], color="black", lw=1.5)
+        panel.plot(
+            [100 * measured["lower_quartile"], 100 * measured["upper_quartile"]],
+            [line, line],
+            color="black",
+            lw=1.5,
+        )
         text = f"{measured['median']:.1%}"
         if "predicted" in share:
             predicted = 100 * share["predicted"]
             panel.plot([predicted, predicted], [line - 0.36, line + 0.36], color="#b2182b", lw=2.5)
             text += f"  (predicted {share['predicted']:.1%})"
-        end = max(100 * measured["highest"], 100 * share.get("predicted", 0.0), 0.0)
+        end = max(100 * measured["upper_quartile"], 100 * share.get("predicted", 0.0), 0.0)
         panel.annotate(text, (end, line), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
     panel.axvline(0, color="black", lw=1)
     panel.set_yticks(range(len(_PLACES)), list(_PLACES.values()))
     panel.set_ylim(len(_PLACES) - 0.5, -0.5)
     low, high = panel.get_xlim()
     panel.set_xlim(low, high + 0.75 * (high - low))
-    panel.set_xlabel(
-        "% of the one-shot path's CPU time saved · red: predicted by the build report", fontsize=9
-    )
+    panel.set_xlabel("% of the one-shot path's CPU time saved · red: predicted", fontsize=9)
     widths = f"{result['user_width']} columns of the user, {result['item_width']} of a candidate"
     title = f"{result['model']}: {widths}"
     panel.set_title(title, fontsize=11, loc="left")

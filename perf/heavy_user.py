@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ def make_request(rng: np.random.Generator, candidates: int) -> dict[str, dict[st
 
 def write_model(folder: Path) -> Path:
     """Export the model with a spec and sample requests; returns the spec's path."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import keras
     from keras import layers, ops
 

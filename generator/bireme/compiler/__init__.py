@@ -10,6 +10,9 @@ The passes, in order, each in the file of its name; `pipeline.py` runs and check
 6. `dense`      the dense side as ONNX, row-wise
 7. `user_once`  rows → [users, candidates], user side once; proves that no op mixes candidates
 
+After them, if asked for: `user_ahead` cuts the finished model in two, one for the user and one for slices of
+candidates (`frontier`: the network, `half_plans`: the feature plan, `user_ahead_*`: what it saves).
+
 What they stand on:
 
 * `partial`: loading no more than a signature needs
