@@ -160,8 +160,7 @@ def test_a_spec_cannot_be_changed():
         spec.model = "other"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("target", "dtype"), [("cpu", "float32"), ("gpu", "float16")])
-def test_names_and_dtypes_that_follow_from_a_contract(target, dtype):
+def test_names_that_follow_from_a_contract():
     contract = Contract(
         model="shop",
         features=(Feature("age", "user", "float32"),),
@@ -170,9 +169,18 @@ def test_names_and_dtypes_that_follow_from_a_contract(target, dtype):
         item_width=2,
         buckets=(8, 32),
         max_users=4,
-        target=target,
+        target="gpu",
     )
     assert (contract.preprocess, contract.dnn) == ("shop_preprocess", "shop_dnn")
     assert contract.postprocess == "shop_postprocess"
     assert contract.max_candidates == 32
-    assert contract.handover == dtype
+    assert contract.handover == "float32"
+
+
+def test_precision_has_fields_of_its_own(tmp_path):
+    path = tmp_path / "bireme.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, "precision": {"mode": "fp16", "keep_fp32": ["Softmax"]}}))
+    assert read_spec(path).precision.keep_fp32 == ("Softmax",)
+    path.write_text(yaml.safe_dump({**GOOD, "precision": {"keep_fp33": []}}))
+    with pytest.raises(SpecError, match=r"precision.keep_fp33: is not a field.*did you mean 'keep_fp32'"):
+        read_spec(path)

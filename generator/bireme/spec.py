@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator
 
 from bireme.errors import SpecError
+from bireme.spec_precision import PrecisionSpec
 from bireme_runtime.plan import Feature
 
 __all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Target", "read_spec"]
@@ -52,7 +53,10 @@ class BuildSpec(BaseModel):
     max_users: StrictInt = Field(default=16, ge=1, le=1024)
     """Users that one DNN execution may hold (Triton's max_batch_size)."""
     samples: Path | None = None
-    """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass."""
+    """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass, and
+    to decide on precision; there, {labels: {task: [0, 1, …]}} beside them makes AUC that of the clicks."""
+    precision: PrecisionSpec = PrecisionSpec()
+    """How the dense network is typed: FP16 by search for the gpu target, FP32 else."""
 
     def served(self) -> dict[str, Any]:
         """What of the spec decides the repository, as JSON values; paths are not part of it."""
@@ -90,6 +94,9 @@ class Contract(BaseModel):
     buckets: tuple[int, ...]
     max_users: int
     target: Target
+    handover: Literal["float32", "float16"] = "float32"
+    """Dtype of `user` and `items` between the steps: FP16 halves the hop. The compiler decides it: a feature
+    that FP16 cannot hold keeps it FP32."""
 
     @property
     def preprocess(self) -> str:
@@ -110,11 +117,6 @@ class Contract(BaseModel):
     def max_candidates(self) -> int:
         """Largest N that a request may hold."""
         return self.buckets[-1]
-
-    @property
-    def handover(self) -> Literal["float32", "float16"]:
-        """Dtype of `user` and `items` between the steps: FP16 halves the hop where a GPU computes anyway."""
-        return "float16" if self.target == "gpu" else "float32"
 
 
 def read_spec(path: Path) -> BuildSpec:
@@ -147,8 +149,10 @@ def read_spec(path: Path) -> BuildSpec:
 def _in_plain_words(place: str, kind: str, message: str) -> tuple[str, str]:
     """Pydantic's finding in the words of the spec, and a remedy."""
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(place, BuildSpec.model_fields, n=1)
-        known = f"its fields are: {', '.join(BuildSpec.model_fields)}"
+        parent, _, last = place.rpartition(".")
+        fields = list(PrecisionSpec.model_fields if parent == "precision" else BuildSpec.model_fields)
+        near = difflib.get_close_matches(last, fields, n=1)
+        known = f"its fields are: {', '.join(fields)}"
         return "is not a field of the spec", f"did you mean '{near[0]}'?" if near else known
     if kind == "missing":
         return "is missing", "see examples/obd/bireme.yaml"

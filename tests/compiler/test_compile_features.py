@@ -253,7 +253,7 @@ def test_target_decides_dtype_and_padding(zoo, target):
     assert max(compiled.differences.values()) < (5e-3 if target == "gpu" else 1e-5)
 
 
-def test_numbers_too_large_for_fp16_are_not_made_up(tmp_path):
+def test_numbers_too_large_for_fp16_keep_the_hand_over_in_fp32(tmp_path):
     """price · 1e5 leaves FP16's range beyond 0.65."""
     model = made(
         {"kernel": variable(2, 1)},
@@ -265,6 +265,9 @@ def test_numbers_too_large_for_fp16_are_not_made_up(tmp_path):
         price=(F, [None]),
     )
     model.export(tmp_path / "m")
-    assert np.isfinite(
-        list(compile_model(make_spec(tmp_path / "m", ["age"]), "gpu").differences.values())
-    ).all()
+    compiled = compile_model(make_spec(tmp_path / "m", ["age"]), "gpu")
+    assert np.isfinite(list(compiled.differences.values())).all()
+    assert compiled.contract.handover == compiled.plan.handover == "float32"
+    assert "'price → mul' reaches" in compiled.precision.handover_reason
+    with pytest.raises(SpecError, match=r"precision.handover: float16: cannot be: 'price → mul' reaches"):
+        compile_model(make_spec(tmp_path / "m", ["age"], precision={"handover": "float16"}), "gpu")

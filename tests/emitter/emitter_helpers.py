@@ -32,6 +32,7 @@ def make_contract(target: str = "cpu", **changes: Any) -> Contract:
         "buckets": (4, 16),
         "max_users": 6,
         "target": target,
+        "handover": "float16" if target == "gpu" else "float32",
     }
     return Contract(**(values | changes))
 
@@ -59,8 +60,9 @@ def make_plan(contract: Contract) -> Plan:
     )
 
 
-def make_dense(contract: Contract, element: int = TensorProto.FLOAT) -> bytes:
+def make_dense(contract: Contract) -> bytes:
     """score[u, n] = sum over items: right names and ranks, nothing else."""
+    element = TensorProto.FLOAT16 if contract.handover == "float16" else TensorProto.FLOAT
     items = ["users", "candidates", contract.item_width]
     graph = helper.make_graph(
         [helper.make_node("ReduceMax", ["items"], [task], axes=[2], keepdims=0) for task in contract.tasks],

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from emitter_helpers import make_artifacts, make_contract, make_dense, make_plan, tree, write_arena
 from google.protobuf import text_format
-from onnx import TensorProto
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from onnx import parser
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput
 
 from bireme.emitter import emit
+from bireme.emitter.configs import model_configs
 from bireme.errors import EmitError
 
 CPU_TREE = {
@@ -249,23 +250,52 @@ def test_what_json_cannot_hold_is_refused_by_name(repository: Path, what: str, v
         emit(make_artifacts(contract, **{what: {"x": value}}), contract, repository)
 
 
-@pytest.mark.parametrize(
-    ("element", "flag", "absent"),
-    [
-        (TensorProto.FLOAT, "--inputIOFormats=fp16:chw,fp16:chw", "--stronglyTyped"),
-        (TensorProto.FLOAT16, "add --fp16 (TensorRT 8.6 and 10)", "--inputIOFormats"),
-    ],
-)
+@pytest.mark.parametrize(("handover", "flags"), [("float32", "nothing: all is FP32"), ("float16", "--fp16")])
 def test_the_note_on_the_plan_covers_every_captured_shape(
-    repository: Path, element: int, flag: str, absent: str
+    repository: Path, handover: str, flags: str
 ) -> None:
-    contract = make_contract("gpu")
-    emit(make_artifacts(contract, dense_onnx=make_dense(contract, element)), contract, repository)
+    contract = make_contract("gpu", handover=handover)
+    emit(make_artifacts(contract), contract, repository)
     note = (repository / "shop_dnn/1/BUILD_PLAN.txt").read_text()
     assert "--minShapes=user:1x8,items:1x4x9" in note
     assert "--maxShapes=user:6x8,items:6x16x9" in note
-    assert flag in note
-    assert absent not in note
+    assert "--stronglyTyped" in note
+    assert f"replace it by {flags}" in note
+
+
+def test_the_note_names_the_nodes_that_stay_fp32(repository: Path) -> None:
+    contract = make_contract("gpu", tasks=("ctr",))
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float16[u, 8] user, float16[u, n, 9] items) => (float[u, n] ctr) {
+            [a] whole = Cast<to = 1>(items)
+            [b] large = ReduceMax<axes = [2], keepdims = 0>(whole)
+            [c] half = ReduceMax<axes = [2], keepdims = 0>(items)
+            [d] back = Cast<to = 1>(half)
+            [e] ctr = Add(large, back)
+        }"""
+    dense = parser.parse_model(text).SerializeToString()
+    emit(make_artifacts(contract, dense_onnx=dense), contract, repository)
+    note = (repository / "shop_dnn/1/BUILD_PLAN.txt").read_text()
+    assert "--layerPrecisions=b:fp32,e:fp32\n" in note
+
+
+def test_a_network_that_takes_another_type_than_preprocess_gives_is_refused(repository: Path) -> None:
+    contract = make_contract("gpu")
+    other = make_dense(make_contract("gpu", handover="float32"))
+    with pytest.raises(EmitError, match=r"dense ONNX: takes user as FLOAT.*hands it over as FLOAT16"):
+        emit(make_artifacts(contract, dense_onnx=other), contract, repository)
+
+
+@pytest.mark.parametrize("handover", ["float16", "float32"])
+def test_both_ends_of_the_hand_over_follow_the_contract(handover: str) -> None:
+    preprocess, dnn, *_ = model_configs(make_contract("gpu", handover=handover))
+    wanted = {"float16": "TYPE_FP16", "float32": "TYPE_FP32"}[handover]
+    tensors = [*[o for o in preprocess.output if o.name != "n"], *dnn.input]
+    assert {t.name: ModelInput(data_type=t.data_type) for t in tensors} == {
+        "user": ModelInput(data_type=wanted),
+        "items": ModelInput(data_type=wanted),
+    }
+    assert len(tensors) == 4
 
 
 def test_a_writer_streams_straight_to_its_path(repository: Path) -> None:

@@ -72,6 +72,7 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             buckets=BUCKETS,
             max_users=8,
             target=target,
+            handover="float16" if target == "gpu" else "float32",
         )
         plan = dataclasses.replace(PLAN, handover=contract.handover, pad=target == "gpu")
         files = {name: lambda path, name=name: write_file(name, path) for name in FILES}

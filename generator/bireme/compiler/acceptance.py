@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import onnx
 
 from bireme.compiler.check import Checker, as_function
 from bireme.compiler.dense import runner
+from bireme.compiler.emulate import emulated
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.split import Split
@@ -21,12 +22,10 @@ from bireme_runtime.plan import Plan
 from bireme_runtime.preprocessor import Features, Preprocessor
 from bireme_runtime.requests import RequestError
 
-__all__ = ["check_passes"]
+__all__ = ["check_passes", "check_precision", "features_of"]
 
 #: FP32 passes reorder sums; they must not do more than that.
 TOLERANCE = 1e-5
-#: With FP16 hand-over the inputs of the DNN are rounded to 11 bits.
-TOLERANCE_FP16 = 5e-3
 
 
 def check_passes(
@@ -46,7 +45,7 @@ def check_passes(
         model: the original.
         outputs: task → signature output.
         graphs: pass → graph after it.
-        plan: the feature plan.
+        plan: the feature plan, with FP32 hand-over.
         cut: the split that the plan came from.
         rowwise: the dense network, row-wise.
         dense: the dense network after user_once.
@@ -60,35 +59,72 @@ def check_passes(
         CompileError: a pass changed a score, or the feature plan refuses a sample.
     """
     # First, because this refuses what would fail somewhere inside TensorFlow.
-    halves = _features_of(plan, folder, requests)
+    halves = features_of(plan, folder, requests)
     rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
-    predicted = [model.predict(values) for values in rows]
-    expected = {
-        task: np.concatenate([p[name].reshape(-1) for p in predicted]) for task, name in outputs.items()
-    }
-    checker = Checker(expected, TOLERANCE)
+    checker = Checker(_expected(model, outputs, rows), TOLERANCE)
     for name, graph in graphs.items():
         run = as_function(graph)
         checker(name, _joined([run(values) for values in rows]))
         del run
         give_back()
     run_rowwise, run_dense = runner(rowwise), runner(dense)
-    checker.tolerance = TOLERANCE if plan.handover == "float32" else TOLERANCE_FP16
     checker("dense", _joined([run_rowwise(_boundary_feeds(cut, half)) for half in halves]))
-    lifted = [run_dense({"user": half.user, "items": half.items}) for half in halves]
-    trimmed = [
-        {task: scores[:, : half.candidates] for task, scores in run.items()}
-        for run, half in zip(lifted, halves, strict=True)
-    ]
-    checker("user_once", _joined(trimmed))
+    checker("user_once", _joined([_trimmed(run_dense, half) for half in halves]))
     return checker.differences
+
+
+def check_precision(
+    model: SavedModel,
+    outputs: Mapping[str, str],
+    plan: Plan,
+    dense: onnx.ModelProto,
+    requests: Sequence[Request],
+    folder: Path,
+    tolerance: float,
+) -> float:
+    """Run what will be served, rounded as a GPU rounds, and compare it with the original.
+
+    Args:
+        model: the original.
+        outputs: task → signature output.
+        plan: the feature plan as it is served.
+        dense: the dense network as it is served, FP16 in parts.
+        requests: the requests that precision was decided on.
+        folder: where the plan's arena and vocabulary files lie; the plan is written there too.
+        tolerance: what rounding to FP16 may do, in units of the largest score; FP32's own comes on top.
+
+    Returns:
+        The largest difference.
+
+    Raises:
+        CompileError: a score differs by more, or the plan refuses a request.
+    """
+    halves = features_of(plan, folder, requests)
+    rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
+    checker = Checker(_expected(model, outputs, rows), tolerance + TOLERANCE)
+    run = runner(emulated(dense))
+    checker("precision", _joined([_trimmed(run, half) for half in halves]))
+    return checker.differences["precision"]
+
+
+def _expected(
+    model: SavedModel, outputs: Mapping[str, str], rows: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    predicted = [model.predict(values) for values in rows]
+    return {task: np.concatenate([p[name].reshape(-1) for p in predicted]) for task, name in outputs.items()}
+
+
+def _trimmed(run: Callable[[dict[str, Any]], dict[str, Any]], half: Features) -> dict[str, Any]:
+    """The scores of one request without those of bucket padding."""
+    scores = run({"user": half.user, "items": half.items})
+    return {task: values[:, : half.candidates] for task, values in scores.items()}
 
 
 def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {task: np.concatenate([run[task].reshape(-1) for run in runs]) for task in runs[0]}
 
 
-def _features_of(plan: Plan, folder: Path, requests: Sequence[Request]) -> list[Features]:
+def features_of(plan: Plan, folder: Path, requests: Sequence[Request]) -> list[Features]:
     """The CPU side, run by the very code that serves on the very files that are served."""
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
     preprocessor = Preprocessor.open(folder)

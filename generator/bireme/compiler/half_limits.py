@@ -38,6 +38,7 @@ _DECIDES = frozenset({
 _TOUCHY = {"Div": 1, "Log": 0, "Reciprocal": 0, "Sqrt": 0, "Pow": 0}
 #: Ops that pass a tiny constant on.
 _PASSES = MOVES | {"Abs", "Add", "Clip", "Max", "ReduceMax", "ReduceSum", "Sqrt"}
+_MASKS = ("Add", "Mul", "Where")
 _TO_SOFTMAX = MOVES | {"Add", "Div", "Mul", "Sub", "Where"}
 
 
@@ -65,7 +66,10 @@ class Mask:
 
 
 def find_masks(model: onnx.ModelProto) -> list[Mask]:
-    """Constants like −2³²+1 that stand for minus infinity: a branch of Where, or added, before a softmax."""
+    """Constants like −2³²+1 that stand for minus infinity before a softmax: a branch of Where, or added.
+
+    tf2onnx also writes Where as a sum of products with the condition as 0 or 1.
+    """
     readers = _readers(model)
     masks = []
     for name, value in float_weights(model).items():
@@ -73,7 +77,7 @@ def find_masks(model: onnx.ModelProto) -> list[Mask]:
         if not known.size or np.abs(known).max() <= FP16_MAX:
             continue
         users = readers.get(name, [])
-        if users and all(n.op_type in ("Where", "Add") and _ends_in_softmax(n, readers) for n in users):
+        if users and all(n.op_type in _MASKS and _ends_in_softmax(n, readers) for n in users):
             extreme = float(known[np.abs(known).argmax()])
             masks.append(Mask(name, extreme, users[0].doc_string or users[0].name))
     return masks

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import onnx
 
-from bireme.compiler.acceptance import check_passes
+from bireme.compiler.acceptance import check_passes, check_precision, features_of
 from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.canonical import without_origin
 from bireme.compiler.dense import to_onnx
+from bireme.compiler.evidence import evidence_requests, make_evidence
 from bireme.compiler.export import export_files, read_words
 from bireme.compiler.features import check_task_names, read_features, symbolic_shapes
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
+from bireme.compiler.precision import Precision, choose_precision, full_precision
 from bireme.compiler.rows_first import rows_first
 from bireme.compiler.samples import choose_samples
 from bireme.compiler.split import Split, split
@@ -47,6 +49,7 @@ class Compiled:
         files: arena and vocabulary files, as functions that write them.
         rowwise: the dense network before user_once, for the report.
         dense: the dense network to serve.
+        precision: what of it is FP16, and why.
         split: where the cut is.
         differences: pass → largest difference to the original on the samples.
         nodes: pass → number of nodes after it.
@@ -59,6 +62,7 @@ class Compiled:
     files: Mapping[str, Callable[[Path], None]]
     rowwise: onnx.ModelProto
     dense: onnx.ModelProto
+    precision: Precision
     split: Split
     differences: Mapping[str, float]
     nodes: Mapping[str, int]
@@ -73,7 +77,7 @@ def compile_model(
 
     Args:
         spec: the build spec.
-        target: "cpu" or "gpu"; decides the hand-over dtype and who pads.
+        target: "cpu" or "gpu"; decides who pads, and whether FP16 is worth while.
         progress: called with each pass's name as it starts.
         scratch: an empty folder where tables and vocabularies are written for the check and then stay for
             whoever takes them over; None: a temporary one, and `Compiled.files` writes them anew.
@@ -113,7 +117,7 @@ def compile_model(
     progress("dense")
     rowwise = rows_first(to_onnx(cut.dense), [b.name for b in cut.boundaries if b.side == "user"])
     progress("user_once")
-    dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, contract.handover)
+    dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, "float32")
 
     progress("check")
     requests, example = choose_samples(spec.samples, plan, read_words(cut))
@@ -121,18 +125,32 @@ def compile_model(
     with _folder(scratch) as folder:
         files = stage(export_files(plan, cut), folder)
         differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, requests, folder)
+        precision = full_precision(dense)
+        if spec.precision.mode == "fp16" or (spec.precision.mode == "auto" and target == "gpu"):
+            progress("precision")
+            tried, recorded = evidence_requests(spec.samples, plan, read_words(cut))
+            halves = features_of(plan, folder, tried)
+            evidence = make_evidence(spec.samples, tried, halves, contract.tasks, recorded)
+            precision = choose_precision(dense, spec.precision, evidence, cut.boundaries)
+            contract = contract.model_copy(update={"handover": precision.handover})
+            plan = _plan(contract, cut)
+            differences["precision"] = check_precision(
+                model, outputs, plan, precision.dense, tried, folder, spec.precision.tolerance
+            )
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
     nodes |= {
         "split": len(cut.dense.nodes),
         "dense": len(rowwise.graph.node),
         "user_once": len(dense.graph.node),
+        "precision": len(precision.dense.graph.node),
     }
     return Compiled(
         contract=contract,
         plan=plan,
         files=files,
         rowwise=rowwise,
-        dense=without_origin(dense),
+        dense=without_origin(precision.dense),
+        precision=precision,
         split=cut,
         differences=differences,
         nodes=nodes,

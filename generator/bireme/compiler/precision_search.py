@@ -2,7 +2,8 @@
 
 All in FP16 but what must not be; if that is good enough, it is done. Otherwise each layer is tried alone in
 FP16, the layers are ordered by the damage that they do, and how many of the worst stay FP32 is bisected.
-Then layers, and at last single nodes, are released again where that costs nothing, the most expensive first.
+Then layers, and at last single products, are released again where that costs nothing, the most expensive
+first; a single elementwise op is not, for it would only be traded for a Cast.
 """
 
 from __future__ import annotations
@@ -115,10 +116,9 @@ def _parts(layers: Sequence[Layer], kept: Nodes, cost: Callable[[Nodes], int]) -
 
 
 def _shrink(part: Nodes, best: Nodes, ask: Callable[[Nodes], float], cost: Callable[[Nodes], int]) -> Nodes:
-    """Release single nodes of a layer that has to stay as a whole."""
-    if len(part) < 2:
-        return best
-    for name in sorted(part, key=lambda node: (-cost(frozenset({node})), node)):
-        if ask(best - {name}) <= 1:
+    """Release single products of a layer that has to stay as a whole."""
+    products = [name for name in part if cost(frozenset({name})) > 1]
+    for name in sorted(products, key=lambda node: (-cost(frozenset({node})), node)):
+        if len(part) > 1 and ask(best - {name}) <= 1:
             best -= {name}
     return best

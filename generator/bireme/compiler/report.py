@@ -12,6 +12,7 @@ from rich.text import Text
 
 from bireme.compiler.export import read_words
 from bireme.compiler.pipeline import Compiled
+from bireme.compiler.precision_report import precision_data, precision_text
 from bireme.compiler.user_ahead_text import ahead_table
 from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
 from bireme_runtime.text_steps import (
@@ -69,6 +70,7 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
             for boundary in cut.boundaries
         ],
         "handover": {"dtype": plan.handover, "user_width": plan.user_width, "item_width": plan.item_width},
+        "precision": precision_data(compiled.precision),
         "passes": [
             {"pass": name, "nodes": nodes, "max_difference": compiled.differences.get(name)}
             for name, nodes in compiled.nodes.items()
@@ -187,7 +189,8 @@ def as_text(report: dict[str, Any]) -> RenderableType:
         costs.add_row(*counts, *flops)
     head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
     ahead = [ahead_table(report["user_ahead"])] if "user_ahead" in report else []
-    return Group(head, features, tables, cut, passes, costs, *ahead)
+    precision = precision_text(report["precision"])
+    return Group(head, features, tables, cut, precision, passes, costs, *ahead)
 
 
 def _table(*columns: str, title: str) -> Table:

@@ -104,4 +104,6 @@ def _as_text(request: Request) -> Request:
             return value.decode(errors="replace")
         return [convert(item) for item in value] if isinstance(value, list) else value
 
-    return {part: {name: convert(value) for name, value in inner.items()} for part, inner in request.items()}
+    return {
+        part: {name: convert(value) for name, value in request[part].items()} for part in ("user", "items")
+    }

@@ -48,12 +48,11 @@ def ahead_files(
             **runtime,
         }
     networks = (
-        Network(names.user_dnn, ahead.user_onnx, {USER: contract.user_width}, 1),
+        Network(names.user_dnn, ahead.user_onnx, {USER: contract.user_width}),
         Network(
             names.slice_dnn,
             ahead.slice_onnx,
             {ahead.state: ahead.width, ITEMS: contract.item_width},
-            len(contract.tasks),
         ),
     )
     for network in networks:

@@ -14,7 +14,7 @@ from bireme.spec import Contract
 from bireme_runtime.plan import IntVocabulary, Plan, Vocabulary
 from bireme_runtime.text_steps import Pick
 
-__all__ = ["Artifacts", "Writer", "check_artifacts", "onnx_inputs"]
+__all__ = ["Artifacts", "Writer", "check_artifacts", "computed_in_fp32"]
 
 Writer = bytes | Callable[[Path], None]
 """A file's content, or a function that streams it to the path it is given."""
@@ -80,9 +80,20 @@ def check_artifacts(artifacts: Artifacts, contract: Contract) -> None:
     _check_dense(artifacts.dense_onnx, contract)
 
 
-def onnx_inputs(dense_onnx: bytes) -> dict[str, str]:
-    """Input name → element type ("FLOAT", "FLOAT16", …) of a dense network, in the graph's order."""
-    return {name: element for name, element, _ in _signature(dense_onnx)[0]}
+def computed_in_fp32(dense_onnx: bytes) -> list[str] | None:
+    """Nodes that a network of mixed precision computes in FP32; None if it has no FP16 at all."""
+    from onnx import TensorProto, load_model_from_string, shape_inference
+
+    graph = shape_inference.infer_shapes(load_model_from_string(dense_onnx)).graph
+    values = (*graph.value_info, *graph.input, *graph.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    if TensorProto.FLOAT16 not in types.values():
+        return None
+    return [
+        node.name
+        for node in graph.node
+        if node.op_type != "Cast" and TensorProto.FLOAT in {types.get(name) for name in node.output}
+    ]
 
 
 def _check_dense(dense_onnx: bytes, contract: Contract) -> None:
@@ -91,6 +102,10 @@ def _check_dense(dense_onnx: bytes, contract: Contract) -> None:
     if ranks != {USER: 2, ITEMS: 3}:
         found = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
         raise EmitError("dense ONNX", f"takes {found}", f"it must take {USER} of rank 2, {ITEMS} of rank 3")
+    wanted = {"float32": "FLOAT", "float16": "FLOAT16"}[contract.handover]
+    other = next((f"{name} as {element}" for name, element, _ in inputs if element != wanted), None)
+    if other is not None:
+        raise EmitError("dense ONNX", f"takes {other}", f"the contract hands it over as {wanted}")
     names = [name for name, _, _ in outputs]
     if sorted(names) != sorted(contract.tasks):
         raise EmitError(

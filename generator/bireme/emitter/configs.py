@@ -146,8 +146,9 @@ def _dnn_gpu(contract: Contract) -> ModelConfig:
       whole core per instance, and the same crash was seen with both set).
     """
     config = tensorrt(contract.dnn, contract.max_users)
-    config.input.add(name=USER, data_type="TYPE_FP16", dims=[contract.user_width])
-    config.input.add(name=ITEMS, data_type="TYPE_FP16", dims=[-1, contract.item_width])
+    handover = WIRE[contract.handover]
+    config.input.add(name=USER, data_type=handover, dims=[contract.user_width])
+    config.input.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width])
     add_scores(config, contract, [-1])
     for graph in graphs(contract):
         spec = config.optimization.cuda.graph_spec.add(batch_size=graph.users)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bireme.emitter.artifacts import onnx_inputs
+from bireme.emitter.artifacts import computed_in_fp32
 from bireme.emitter.graphs import graph_plan
 from bireme.emitter.tensors import ITEMS
 from bireme.spec import Contract
@@ -21,13 +21,11 @@ class Network:
         name: its model.
         onnx: the network.
         widths: input → columns; `items` also has the candidates.
-        outputs: how many there are.
     """
 
     name: str
     onnx: bytes
     widths: Mapping[str, int]
-    outputs: int
 
 
 def engine_note(contract: Contract, network: Network) -> str:
@@ -39,33 +37,29 @@ def engine_note(contract: Contract, network: Network) -> str:
         "optShapes": shapes[len(shapes) // 2],
         "maxShapes": (contract.max_users, contract.max_candidates),
     }
-    inputs = onnx_inputs(network.onnx)
     flags = ["--onnx=model.onnx", "--saveEngine=model.plan"]
     flags += [f"--{name}={_shapes(network, *shape)}" for name, shape in profile.items()]
-    if "FLOAT16" in inputs.values():
-        remark = (
-            "The inputs are FP16, the weights FP32: add --fp16 (TensorRT 8.6 and 10) for FP16 kernels.\n"
-            "TensorRT 11 goes by the types in the ONNX alone and computes in FP32."
-        )
-    else:
-        # Linear layout ("chw") whatever the rank; one entry per tensor, in the graph's order.
-        flags += [
-            "--fp16",
-            f"--inputIOFormats={','.join('fp16:chw' for _ in inputs)}",
-            f"--outputIOFormats={','.join('fp32:chw' for _ in range(network.outputs))}",
-        ]
-        remark = (
-            "The ONNX is FP32, so these flags choose FP16; TensorRT 11 dropped them and needs an FP16 ONNX."
-        )
+    flags.append("--stronglyTyped")
     command = " \\\n    ".join(["trtexec", *flags])
     return (
         f"{network.name} needs a model.plan, which only the GPU that will serve it can build.\n"
         "Run this here, with the trtexec of the container that will serve, on that kind of GPU:\n\n"
         f"{command}\n\n"
-        f"{remark}\n"
+        "The types in the ONNX say what is computed in FP16. TensorRT 11 knows no other way and ignores the\n"
+        f"flag. TensorRT before 10 does not know it; there, replace it by{_weakly_typed(network.onnx)}\n"
         "Then start the server with --model-load-thread-count=1: CUDA Graphs captured while another\n"
         "TensorRT model loads may be missing or wrong.\n"
     )
+
+
+def _weakly_typed(onnx: bytes) -> str:
+    """The flags that make a builder of weakly typed networks obey the types in the ONNX."""
+    full = computed_in_fp32(onnx)
+    if full is None:
+        return " nothing: all is FP32."
+    constraints = ",".join(f"{name}:fp32" for name in full)
+    obey = f"\n\n--precisionConstraints=obey \\\n    --layerPrecisions={constraints}" if full else ""
+    return f" --fp16{obey}\n"
 
 
 def _shapes(network: Network, users: int, bucket: int) -> str:

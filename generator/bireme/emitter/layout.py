@@ -117,7 +117,7 @@ def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
         dnn.update({"1/model.py": model_source("dnn"), **runtime})
     else:
         widths = {USER: contract.user_width, ITEMS: contract.item_width}
-        network = Network(contract.dnn, artifacts.dense_onnx, widths, len(contract.tasks))
+        network = Network(contract.dnn, artifacts.dense_onnx, widths)
         dnn["1/BUILD_PLAN.txt"] = engine_note(contract, network).encode()
         models[contract.postprocess] = {"1/model.onnx": trim_model(contract)}
     if artifacts.user_ahead is not None:
