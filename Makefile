@@ -63,6 +63,10 @@ compare: $(SAVED_MODEL) ## ensemble against the whole SavedModel in one Python m
 bench: $(SAVED_MODEL) ## what a candidate costs in preprocess: slopes, JSON, picture
 	$(BIN)/python perf/micro/preprocess_slope.py --spec $(SPEC) --out perf/results/preprocess_slope.json
 
+.PHONY: bench-user-once
+bench-user-once: $(INSTALLED) ## what computing the user side once saves, in four networks: ratios, JSON, picture
+	$(BIN)/python perf/micro/user_once.py --out perf/results/user_once.json
+
 # Other people's models, beside the environment instead of in it: only the family table needs them.
 FAMILY_PACKAGES := build/families/packages
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from bireme.compiler.split import Boundary
 from bireme.compiler.user_once import user_once
 
-USER_WIDTH, ITEM_WIDTH = 6, 7
-#: What crosses the cut in these tests: a matrix, a vector, a number and a [1, width] block of either side.
+USER_WIDTH, ITEM_WIDTH = 12, 7
+#: What crosses the cut in these tests: of either side a vector, a [1, width] block, a number; and a history.
 BOUNDARIES = (
     Boundary("u", "", "user", 0, 3, (3,), ""),
     Boundary("v", "", "user", 3, 2, (1, 2), ""),
     Boundary("age", "", "user", 5, 1, (), ""),
+    Boundary("h", "", "user", 6, 6, (3, 2), ""),
     Boundary("i", "", "item", 0, 4, (4,), ""),
     Boundary("j", "", "item", 4, 2, (1, 2), ""),
     Boundary("price", "", "item", 6, 1, (), ""),
@@ -50,12 +51,24 @@ class Network:
         self.rests[name] = rest
         return name
 
+    def halves(self, x: str, rest: tuple[int, ...]) -> str:
+        """Both halves of the last dimension, multiplied."""
+        names = [f"half_{len(self.nodes)}_{k}" for k in (0, 1)]
+        node = onnx.helper.make_node("Split", [x], names, axis=-1, name=f"my_Split_{len(self.nodes)}")
+        self.nodes.append(node)
+        return self.add("Mul", names, rest)
+
     def model(self, **tasks: str) -> onnx.ModelProto:
         nodes = [*self.nodes, *(onnx.helper.make_node("Identity", [ref], [t]) for t, ref in tasks.items())]
         inputs = [value_of(name, rest) for name, rest in SHAPES.items()]
         outputs = [value_of(task, self.rests[ref]) for task, ref in tasks.items()]
         graph = onnx.helper.make_graph(nodes, "rowwise", inputs, outputs, self.weights)
         return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _fits(other: tuple[int, ...], rest: tuple[int, ...]) -> bool:
+    """Whether it broadcasts to a shape without growing it."""
+    return all(size in (1, whole) for size, whole in zip(other, rest, strict=True))
 
 
 def value_of(name: str, rest: tuple[int, ...]) -> onnx.ValueInfoProto:
@@ -121,8 +134,46 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
             order = draw(st.permutations([x, y]))
             made = net.add("Concat", list(order), (*rest[:-1], rest[-1] + net.rests[y][-1]), axis=-1)
             unused.discard(y)
+        elif op == "tile" and len(rest) == 2 and rest[0] == 1:
+            made = net.add("Tile", [x, net.weight(np.array([1, 3, 1]))], (3, rest[1]))
+        elif op == "copies" and len(rest) == 2 and rest[0] == 1:
+            made = net.add("Concat", [x] * 3, (3, rest[1]), axis=1)
+        elif op == "rows" and len(rest) == 2:
+            y = pick(lambda other: len(other) == 2 and other[1] == rest[1])
+            assert y is not None
+            made = net.add("Concat", [y, x], (net.rests[y][0] + rest[0], rest[1]), axis=1)
+            unused.discard(y)
+        elif op == "constant":
+            number = draw(st.sampled_from([-1.0, 0.5, 1.0]))
+            kind = draw(st.sampled_from(["Mul", "Add", "Sub", "Div"]))
+            order = [x, net.weight(np.full(draw(st.sampled_from([(), rest])), number, np.float32))]
+            made = net.add(kind, order if kind == "Div" or draw(st.booleans()) else order[::-1], rest)
+        elif op == "columns":
+            made = net.add("Mul", [x, net.normal(*rest)], rest)
+        elif op == "residual":
+            y = pick(lambda other: other == rest)
+            assert y is not None
+            made = net.add("Add", [net.add("Mul", [x, y], rest), x], rest)
+            unused.discard(y)
+        elif op == "sum" and len(rest) == 2:
+            axis, kind = draw(st.sampled_from([1, 2])), draw(st.sampled_from(["ReduceSum", "ReduceMean"]))
+            keep = draw(st.booleans())
+            left = tuple(1 if k == axis else size for k, size in enumerate(rest, 1) if keep or k != axis)
+            inputs, options = (
+                ([x, net.weight(np.array([axis]))], {}) if kind == "ReduceSum" else ([x], {"axes": [axis]})
+            )
+            made = net.add(kind, inputs, left, keepdims=int(keep), **options)
+        elif op == "split" and rest[-1] % 2 == 0:
+            half = (*rest[:-1], rest[-1] // 2)
+            made = net.halves(x, half)
+        elif op == "turn" and len(rest) == 2:
+            made = net.add("Transpose", [x], rest[::-1], perm=[0, 2, 1])
+        elif op == "meet" and len(rest) == 2:
+            y = pick(lambda other: len(other) == 2 and other[0] == rest[1])
+            made = net.add("MatMul", [x, y], (rest[0], net.rests[y][1])) if y else net.add("Neg", [x], rest)
+            unused.discard(y or x)
         elif op in ("Add", "Mul", "Sub"):
-            y = pick(lambda other: other == rest or (len(other) == len(rest) and set(other) == {1}))
+            y = pick(lambda other: len(other) == len(rest) and _fits(other, rest))
             made = net.add(op, [x, y or x], rest)
             unused.discard(y or x)
         elif op == "softmax":
@@ -147,6 +198,7 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
         unused.add(made)
 
     ops = ["dense", "gemm", "concat", "Add", "Mul", "Sub", "softmax", "reduce", "fold", "flatten", "pairs"]
+    ops += ["tile", "copies", "rows", "constant", "columns", "residual", "sum", "split", "turn", "meet"]
     for op in draw(
         st.lists(st.sampled_from([*ops, "slice", "unary", "dense", "concat"]), min_size=2, max_size=12)
     ):

@@ -141,9 +141,10 @@ def test_an_output_may_be_an_input_and_two_tasks_one_output(export):
 
 
 def test_fewer_operations_than_row_by_row(zoo):
-    from bireme.compiler.report import flops_per_request
+    from bireme.compiler.costs import flops_per_request
 
     compiled = zoo("architectures").compiled
     one, many = (flops_per_request(compiled.dense, n) for n in (1, 100))
     assert many < 0.9 * flops_per_request(compiled.rowwise, 100)
-    assert one <= flops_per_request(compiled.rowwise, 1)
+    # For one candidate nothing is saved; a mixture of experts, now a product, counts where it did not before.
+    assert one <= 1.05 * flops_per_request(compiled.rowwise, 1)

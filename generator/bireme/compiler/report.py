@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bireme.compiler.costs import bytes_per_request, flops_per_request
 from bireme.compiler.export import read_words
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.precision_report import precision_data, precision_text
@@ -25,7 +25,7 @@ from bireme_runtime.text_steps import (
     sources_of,
 )
 
-__all__ = ["as_data", "as_text", "flops_per_request"]
+__all__ = ["as_data", "as_text"]
 
 
 def as_data(compiled: Compiled) -> dict[str, Any]:
@@ -82,39 +82,12 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
                 "bytes_if_tiled": size * bucket * (plan.user_width + plan.item_width),
                 "flops": flops_per_request(compiled.dense, bucket),
                 "flops_rowwise": flops_per_request(compiled.rowwise, bucket),
+                "activation_bytes": bytes_per_request(compiled.dense, bucket),
+                "activation_bytes_rowwise": bytes_per_request(compiled.rowwise, bucket),
             }
             for bucket in plan.buckets
         ],
     }
-
-
-def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
-    """Multiply-adds × 2 of the matrix products with weights, for one user.
-
-    Args:
-        model: row-wise (dim 0 is the row) or, with inputs `user` and `items`, lifted (users, then 1 or
-            candidates).
-        candidates: N.
-    """
-    inferred = onnx.shape_inference.infer_shapes(model)
-    graph = inferred.graph
-    shapes = {
-        value.name: [
-            d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim
-        ]
-        for value in (*graph.value_info, *graph.input, *graph.output)
-    }
-    weights = {weight.name: list(weight.dims) for weight in graph.initializer}
-    lead = 2 if {"user", "items"} == {value.name for value in graph.input} else 1
-    total = 0
-    for node in graph.node:
-        if node.op_type in ("MatMul", "Gemm") and node.input[1] in weights:
-            rows, columns = weights[node.input[1]][-2:]
-            shape = shapes[node.input[0]]
-            once = lead == 2 and shape[1] == 1
-            inner = int(np.prod([d or 1 for d in shape[lead:-1]], dtype=int))
-            total += 2 * rows * columns * inner * (1 if once else candidates)
-    return total
 
 
 def _transforms(compiled: Compiled, feature: str, words: dict[str, int]) -> list[str]:
