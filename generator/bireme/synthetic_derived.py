@@ -17,6 +17,7 @@ from bireme_runtime.plan import BlockStep, Embed, IntVocabulary, Plan, Vocabular
 from bireme_runtime.requests import BadRequests, Batch
 from bireme_runtime.requests import Request as Measured
 from bireme_runtime.state import State
+from bireme_runtime.text_functions import TEXTS
 from bireme_runtime.text_steps import (
     DERIVED_STEPS,
     Compute,
@@ -28,6 +29,7 @@ from bireme_runtime.text_steps import (
     Text,
     sources_of,
     to_bytes,
+    to_text,
 )
 
 __all__ = ["interesting", "is_strict", "refused_rows"]
@@ -77,7 +79,9 @@ def _typical(step: Any) -> list[Any]:
         return [b" \t padded \r\n", b"  "]
     if isinstance(step, Split) or (isinstance(step, Text) and step.function == "part"):
         cut = to_bytes(step.parameters[0]) or b" "
-        return [cut.join(parts) for parts in ([b"a"], [b"a", b"b"], [b"", b"b", b"c"], [b"a"] * 6)]
+        return [
+            cut.join(parts) for parts in ([b"a"], [b"a", b"b"], [b"", b"b", b"c"], [b"a"] * 6, [b"b"] * 9)
+        ]
     return []
 
 
@@ -160,6 +164,10 @@ def _refused(
             strange = _strange(plan, step, words, state) if step.feature in known else set()
             if strange:
                 return strange
+        elif (
+            isinstance(step, Text) and step.function == "part" and step.parameters[-1] and _short(step, state)
+        ):
+            return _short(step, state)
         elif step.op in KERNELS and hasattr(step, "name") and known.issuperset(sources_of(step)):
             try:
                 KERNELS[step.op](step, state)
@@ -167,6 +175,14 @@ def _refused(
                 return set(error.errors)
             known.add(step.name)
     return set()
+
+
+def _short(step: Text, state: State) -> set[int]:
+    """Rows without the part that a step takes, where the original needs one."""
+    separator, most, index, *_ = step.parameters
+    nothing = to_text(b"\xff no part \xfe")
+    parts = TEXTS["part"](state.strings(step.feature), separator, most, index, nothing)
+    return {row for row in range(len(parts)) if parts[row] == to_bytes(nothing)}
 
 
 def _strange(plan: Plan, step: Any, words: Mapping[str, Sequence[bytes]], state: State) -> set[int]:

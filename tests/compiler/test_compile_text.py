@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from compiler_derived import check
-from compiler_parts import Inputs, Made, head, keras_model, table
+from compiler_parts import Inputs, Made, head, keras_model, made, table, variable
 from compiler_refusals import I32, I64, F, S
 from keras import layers, ops
 from test_compile_hashing import ids_model
@@ -63,6 +63,32 @@ MODELS: dict[str, Callable[[], Made]] = {
     "cross of vocabularies": ids_model(
         lambda m, a, b: m.words.lookup(tf.strings.join([a, b], " ")), 4, words(), a=(S, [None]), b=(S, [None])
     ),
+    "part of a text": ids_model(
+        lambda m, word: m.words.lookup(tf.strings.split(word, "|").to_tensor()[:, 0]),
+        4,
+        words(),
+        word=(S, [None]),
+    ),
+    "second part, which a row must have": ids_model(
+        lambda m, word: m.words.lookup(tf.strings.split(word, "|").to_tensor()[:, 1]),
+        4,
+        words(),
+        word=(S, [None]),
+    ),
+    "third of three parts": ids_model(
+        lambda m, word: m.words.lookup(
+            tf.strings.split(word, "::").to_tensor(default_value="ä", shape=[None, 3])[:, 2]
+        ),
+        4,
+        words(),
+        word=(S, [None]),
+    ),
+    "nothing has a name": ids_model(
+        lambda m, word: m.words.lookup(tf.where(word == "", "ä", tf.strings.lower(word))),
+        4,
+        words(),
+        word=(S, [None]),
+    ),
     "substr": ids_model(
         lambda m, word: m.words.lookup(tf.strings.substr(word, 0, 1)), 4, words(), word=(S, [None])
     ),
@@ -93,6 +119,40 @@ MODELS: dict[str, Callable[[], Made]] = {
         a=(S, [None]),
         b=(S, [None]),
     ),
+}
+
+
+def genres(pool: Callable[..., Any]) -> Callable[[], Made]:
+    """A table read at the parts of a text, up to four of them."""
+
+    def call(m: Any, age: Any, price: Any, genre: Any) -> Any:
+        parts = tf.strings.split(genre, "|").to_tensor(default_value="", shape=[None, 4])
+        return {"score": tf.reduce_sum(pool(m, parts), -1) + age * price}
+
+    def make() -> Made:
+        parts = {"rows": variable(5, 3), "words": table(["a", "b", ""], [1, 2, 4], 0)}
+        inputs = {"age": (F, [None]), "price": (F, [None]), "genre": (S, [None])}
+        return made(parts, call, ("age",), **inputs)
+
+    return make
+
+
+def embedded(m: Any, parts: Any) -> Any:
+    return tf.gather(m.rows, m.words.lookup(tf.strings.lower(parts)))
+
+
+def there(parts: Any) -> Any:
+    return tf.cast(parts != "", F)[:, :, tf.newaxis]
+
+
+MODELS |= {
+    "sum over parts": genres(lambda m, parts: tf.reduce_sum(embedded(m, parts) * there(parts), 1)),
+    "mean over parts": genres(
+        lambda m, parts: tf.math.divide_no_nan(
+            tf.reduce_sum(embedded(m, parts) * there(parts), 1), tf.reduce_sum(there(parts), 1)
+        )
+    ),
+    "mean over all four parts": genres(lambda m, parts: tf.reduce_mean(embedded(m, parts), 1)),
 }
 
 

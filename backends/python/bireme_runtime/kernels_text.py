@@ -15,7 +15,20 @@ from .strings import FlatStrings
 from .text_bytes import each, join
 from .text_functions import MEASURES, TEXTS, Unfit
 from .text_numbers import parse_float
-from .text_steps import HashLegacy, HashStrong, Join, Measure, Parse, Pick, Same, Split, Text, to_bytes
+from .text_steps import (
+    Choose,
+    HashLegacy,
+    HashStrong,
+    Join,
+    Measure,
+    Parse,
+    Pick,
+    Same,
+    Split,
+    Text,
+    sources_of,
+    to_bytes,
+)
 
 __all__ = ["TEXT_KERNELS"]
 
@@ -66,6 +79,21 @@ def join_step(step: Join, state: State) -> None:
     state.put_texts(step.name, lead, join(pieces))
 
 
+def choose_step(step: Choose, state: State) -> None:
+    """One of two strings, row by row."""
+    lead, rows = align(state, sources_of(step))
+    condition = state.numbers(step.condition)[rows[step.condition]] != 0
+    zeros = np.zeros(condition.size, np.int64)
+    parts = [
+        FlatStrings.from_list([to_bytes(text)]).take(zeros)
+        if kind == "constant"
+        else state.strings(text).take(rows[text])
+        for kind, text in step.parts
+    ]
+    places = np.arange(condition.size) + np.where(condition, 0, condition.size)
+    state.put_texts(step.name, lead, FlatStrings.concat(parts).take(places))
+
+
 def pick_step(step: Pick, state: State) -> None:
     """Strings at ids, which are all in range: the vocabulary before has no others."""
     values: FlatStrings = state.vocabularies[step.file]
@@ -111,6 +139,7 @@ TEXT_KERNELS: dict[str, Callable[[Any, State], None]] = {
     "split": split_step,
     "measure": measure_step,
     "join": join_step,
+    "choose": choose_step,
     "pick": pick_step,
     "hash_strong": hash_strong_step,
     "hash_legacy": hash_legacy_step,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from .text_steps import (
     DERIVED_STEPS,
+    Choose,
     Compute,
     Cross,
     HashLegacy,
@@ -156,7 +157,7 @@ class Numeric:
     op: Literal["numeric"] = "numeric"
 
 
-TextStep = Text | Split | Join | Pick
+TextStep = Text | Split | Join | Choose | Pick
 IdStep = (
     HashBucket
     | HashStrong

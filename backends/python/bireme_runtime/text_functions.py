@@ -44,8 +44,14 @@ def _substr(strings: FlatStrings, position: int, length: int, unit: str) -> Flat
     return result
 
 
-def _part(strings: FlatStrings, separator: str, most: int, index: int, default: str) -> FlatStrings:
-    """Part `index` of `StringSplitV2`, or `default`; `most` splits (-1: all), "" splits at white space."""
+def _part(
+    strings: FlatStrings, separator: str, most: int, index: int, default: str, _open: bool = False
+) -> FlatStrings:
+    """Part `index` of `StringSplitV2`, or `default`; `most` splits (-1: all), "" splits at white space.
+
+    `_open`: the original takes a string without this part only beside strings that have it. It changes nothing
+    here; made-up requests have regard to it.
+    """
     cut = to_bytes(separator)
     if len(cut) == 1 and most <= 0:
         found, missing = b.part_between(strings, cut[0], index)

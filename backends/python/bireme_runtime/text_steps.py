@@ -1,7 +1,7 @@
 """Steps about derived strings and integers, as data; each says which TensorFlow ops it stands for.
 
-Text steps (`text`, `split`, `join`, `pick`) turn sources into strings; the others turn sources into numbers.
-Bytes are kept in JSON as text: `to_text` and `to_bytes` convert, whatever the bytes are.
+Text steps (`text`, `split`, `join`, `choose`, `pick`) turn sources into strings; the others turn sources into
+numbers. Bytes are kept in JSON as text: `to_text` and `to_bytes` convert, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 __all__ = [
     "DERIVED_STEPS",
+    "Choose",
     "Compute",
     "Cross",
     "HashLegacy",
@@ -76,6 +77,16 @@ class Join:
     parts: tuple[tuple[str, str], ...]
     separator: str
     op: Literal["join"] = "join"
+
+
+@dataclass(frozen=True)
+class Choose:
+    """`where` over strings: of two `parts`, as in `Join`, the first where integers `condition` are not 0."""
+
+    name: str
+    condition: str
+    parts: tuple[tuple[str, str], ...]
+    op: Literal["choose"] = "choose"
 
 
 @dataclass(frozen=True)
@@ -171,6 +182,7 @@ DERIVED_STEPS: dict[str, type[Any]] = {
     "text": Text,
     "split": Split,
     "join": Join,
+    "choose": Choose,
     "pick": Pick,
     "hash_strong": HashStrong,
     "hash_legacy": HashLegacy,
@@ -186,6 +198,8 @@ def sources_of(step: Any) -> tuple[str, ...]:
     """Names of the features and steps that a step reads."""
     if isinstance(step, Join):
         return tuple(text for kind, text in step.parts if kind == "source")
+    if isinstance(step, Choose):
+        return (step.condition, *(text for kind, text in step.parts if kind == "source"))
     if isinstance(step, (Cross, Compute, Same)):
         return tuple(name for name in step.of if isinstance(name, str))
     if hasattr(step, "ids"):  # an `embed` step

@@ -37,6 +37,13 @@ def _join(name: str, sources: Sequence[str], parameters: tuple[Any, ...]) -> p.S
     return t.Join(name, parts, separator)
 
 
+def _choose(name: str, sources: Sequence[str], parameters: tuple[Any, ...]) -> p.Step:
+    condition, *texts = sources
+    left = iter(texts)
+    parts = tuple(("source", next(left)) if text is OPERAND else ("constant", text) for text in parameters)
+    return t.Choose(name, condition, parts)
+
+
 _MAKERS: dict[str, _Maker] = {
     "hash_bucket": lambda name, of, how: p.HashBucket(name, of[0], how[0]),
     "hash_strong": lambda name, of, how: t.HashStrong(name, of[0], how[0], how[1]),
@@ -50,6 +57,7 @@ _MAKERS: dict[str, _Maker] = {
     "text": lambda name, of, how: t.Text(name, of[0], how[0], how[1:]),
     "split": lambda name, of, how: t.Split(name, of[0], how),
     "join": _join,
+    "choose": _choose,
     "parse": lambda name, of, _: t.Parse(name, of[0]),
 }
 

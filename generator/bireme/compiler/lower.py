@@ -23,6 +23,7 @@ from bireme.compiler.lower_ids import ID_RULES
 from bireme.compiler.lower_ragged import RAGGED_RULES
 from bireme.compiler.lower_sizes import SIZE_RULES
 from bireme.compiler.lower_sparse import SPARSE_RULES
+from bireme.compiler.lower_split import SPLIT_RULES
 from bireme.compiler.lower_text import TEXT_RULES
 from bireme.compiler.lower_weights import WEIGHT_RULES
 from bireme.compiler.partitioned import PARTITION_RULES, Shards
@@ -247,6 +248,15 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (_squeeze,),
     "Reshape": (_reshape,),
 }
-for _more in (PARTITION_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES, TEXT_RULES, ID_RULES):
+for _more in (
+    PARTITION_RULES,
+    SPARSE_RULES,
+    WEIGHT_RULES,
+    RAGGED_RULES,
+    SIZE_RULES,
+    TEXT_RULES,
+    ID_RULES,
+    SPLIT_RULES,
+):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)

@@ -180,6 +180,8 @@ def cast(low: Lowering, node: Node) -> Value | None:
     integers = as_integers(value)
     if target == tf.float32 and isinstance(integers, Ids) and is_single(integers):
         return Numbers(integers.feature, (), integers.shape, integers)
+    if target == tf.float32 and given == tf.bool and isinstance(value, Ids) and "L" in value.shape:
+        return Masked(value, 0, value.shape)
     if target == tf.bool and given in _INTEGERS and integers is not None:
         return _as(integers, ("not_equal", "int64", (OPERAND, 0)), non_negative=True)
     if target not in _INTEGERS:

@@ -9,7 +9,18 @@ import numpy as np
 
 from bireme.compiler.graph import Node, tf
 from bireme.compiler.sparse import sequence_axis
-from bireme.compiler.values import Count, Ids, Masked, Raw, Rows, Value, admit, as_ids, same_mask
+from bireme.compiler.values import (
+    Count,
+    Ids,
+    Masked,
+    Rows,
+    Value,
+    admit,
+    as_ids,
+    as_text,
+    fixed_parts,
+    same_mask,
+)
 
 if TYPE_CHECKING:
     from bireme.compiler.lower import Lowering
@@ -30,8 +41,9 @@ __all__ = [
 def mask(low: Lowering, node: Node) -> Value | None:
     """`words != ""` or `ids != value`: the elements that count."""
     source, value = low.lower(node.inputs[0]), low.scalar(node, 1)
-    if isinstance(source, Raw) and source.sequence and value == b"":
-        return Masked(source, "", source.shape)
+    text = as_text(source)
+    if text is not None and ("L" in text.shape or text.shape[:1] != ("R",)) and value == b"":
+        return Masked(text, "", text.shape)
     ids = as_ids(source)
     if ids is None or "L" not in ids.shape or not isinstance(value, np.integer):
         return None
@@ -89,6 +101,8 @@ def mean_of_all(low: Lowering, node: Node) -> Value | None:
     value = total(low, node)
     if not isinstance(value, Rows) or value.mask is not None:
         return None
+    if fixed_parts(value.ids) is not None:
+        return replace(value, pool="mean")
     placeholder = low.graph.nodes[low.graph.features[value.ids.feature]]
     return replace(value, pool="mean") if placeholder.attr["shape"].shape.dim[1].size > 0 else None
 

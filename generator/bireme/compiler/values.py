@@ -31,6 +31,7 @@ __all__ = [
     "derive",
     "drop",
     "features_of",
+    "fixed_parts",
     "insert",
     "numbers",
     "plan_mask",
@@ -266,6 +267,13 @@ def span(source: Source) -> tuple[Any, ...]:
     if isinstance(source, Raw) or not source.sources:
         return ("raw", source.feature)
     return span(source.sources[0])  # a step that reads several refuses rows whose lengths differ
+
+
+def fixed_parts(source: Source) -> int | None:
+    """How many elements every row has, if strings were split into a fixed number of parts; else None."""
+    if isinstance(source, Text) and source.kind == "split":
+        return int(source.parameters[2])
+    return fixed_parts(source.sources[0]) if not isinstance(source, Raw) and source.sources else None
 
 
 def value_feature(value: Value) -> str:
