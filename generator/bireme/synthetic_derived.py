@@ -169,6 +169,9 @@ def _refused(
         ):
             return _short(step, state)
         elif step.op in KERNELS and hasattr(step, "name") and known.issuperset(sources_of(step)):
+            short = _short(step, state) if isinstance(step, Text) else set()
+            if short:
+                return short
             try:
                 KERNELS[step.op](step, state)
             except BadRequests as error:
@@ -179,6 +182,8 @@ def _refused(
 
 def _short(step: Text, state: State) -> set[int]:
     """Rows without the part that a step takes, where the original needs one."""
+    if step.function != "part" or not step.parameters[-1]:
+        return set()
     separator, most, index, *_ = step.parameters
     nothing = to_text(b"\xff no part \xfe")
     parts = TEXTS["part"](state.strings(step.feature), separator, most, index, nothing)

@@ -49,8 +49,8 @@ def _part(
 ) -> FlatStrings:
     """Part `index` of `StringSplitV2`, or `default`; `most` splits (-1: all), "" splits at white space.
 
-    `_open`: the original takes a string without this part only beside strings that have it. It changes nothing
-    here; made-up requests have regard to it.
+    `_open`: the original takes a string without this part only beside strings that have it. It changes
+    nothing here; made-up requests have regard to it.
     """
     cut = to_bytes(separator)
     if len(cut) == 1 and most <= 0:

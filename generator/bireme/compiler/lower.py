@@ -248,15 +248,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (_squeeze,),
     "Reshape": (_reshape,),
 }
-for _more in (
-    PARTITION_RULES,
-    SPARSE_RULES,
-    WEIGHT_RULES,
-    RAGGED_RULES,
-    SIZE_RULES,
-    TEXT_RULES,
-    ID_RULES,
-    SPLIT_RULES,
-):
+_OF_ELEMENTS = (PARTITION_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES)
+for _more in (*_OF_ELEMENTS, TEXT_RULES, ID_RULES, SPLIT_RULES):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)
