@@ -136,7 +136,7 @@ def _ranking() -> Made:
         lambda folder: tf.saved_model.save(module, folder, signatures=signature),
         ("user_id", "user_age"),
         draws,
-        tells="experimental.models.Ranking (DLRM)",
+        tells="experimental.models.Ranking (DLRM); its tf.squeeze fails for a single row",
     )
 
 

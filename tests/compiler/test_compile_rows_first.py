@@ -135,6 +135,38 @@ def test_a_detour_and_back_leaves_plain_ops():
     assert nodes[0].doc_string == "t2"
 
 
+def mask_of(net: Detour, mask: np.ndarray) -> None:
+    """As tf2onnx writes `boolean_mask(x, mask & ones_like(x))`, x [rows, 4, 6]; then k columns a row."""
+    net.add("Sub", ["x", "x"], net.shape)
+    net.add("Shape", [net.last], [3])
+    net.add(
+        "ConstantOfShape",
+        [net.last],
+        [Rows(), 4, 6],
+        value=onnx.numpy_helper.from_array(np.ones(1, np.float32)),
+    )
+    net.add("Mul", [net.last, net.weight(mask, np.float32)], [Rows(), 4, 6])
+    net.reshape([Rows(24)])
+    net.add("NonZero", [net.last], [1, Rows()])
+    net.add("Transpose", [net.last], [Rows(), 1], perm=[1, 0])
+    net.add("Squeeze", [net.last, net.weight([1])], [Rows()])
+    places = net.last
+    net.add("Reshape", ["x", net.weight([-1])], [Rows(24)])
+    net.add("Gather", [net.last, places], [Rows()], axis=0)
+    net.reshape([Rows(), int(mask.sum())])
+
+
+def test_a_mask_that_is_the_same_in_every_row_picks_the_same_columns():
+    mask = np.random.default_rng(5).random((4, 6)) < 0.4
+    net = Detour()
+    mask_of(net, mask)
+    model = rows_first(net.model(), [])
+    assert [node.op_type for node in model.graph.node] == ["Reshape", "Gather", "Identity"]
+    x = np.random.default_rng(6).normal(size=(3, 4, 6)).astype(np.float32)
+    np.testing.assert_array_equal(runner(model)({"x": x})["score"], x[:, mask])
+    np.testing.assert_array_equal(runner(net.model())({"x": x})["score"], x[:, mask])
+
+
 def test_weights_times_rows_become_rows_times_weights():
     net = Detour()
     net.reshape([Rows(), 24])

@@ -128,6 +128,8 @@ class Bench:
         self.constants: dict[str, Array] = {}
         self.sizes: dict[str, Sizes] = {}
         self.views: dict[str, View] = {}
+        #: positions that are the same in every row: `row_picks.Picks`
+        self.picks: dict[str, Any] = {}
         self.origin = ""
         self._anchor = anchor
         self._facts: dict[str, _Fact] = {}

@@ -19,6 +19,7 @@ import onnx
 from bireme.compiler.canonical import canonicalise
 from bireme.compiler.row_bench import Bench, NoViewError, View, attributes_of
 from bireme.compiler.row_dims import Dim, Rows, Sizes, evaluate
+from bireme.compiler.row_picks import gather_picks, picks_of
 from bireme.compiler.row_view_math import VIEWS
 
 __all__ = ["rows_first"]
@@ -79,7 +80,13 @@ class _Walk:
             return
         if self._size(node, attributes):
             return
-        handler = VIEWS.get(node.op_type)
+        picks = picks_of(bench, node)
+        if picks is not None:
+            bench.picks[node.output[0]] = picks
+            self._copy(node, known=False)
+            return
+        picked = node.op_type == "Gather" and node.input[1] in bench.picks
+        handler = gather_picks if picked else VIEWS.get(node.op_type)
         views = None
         if handler is not None:
             try:
