@@ -10,17 +10,21 @@ import numpy as np
 import onnx
 import pytest
 from compiler_networks import USER_WIDTH, lift, networks, random_halves
+from compiler_parts import Inputs, Made, column, head, keras_model
 from hypothesis import assume, given, settings
+from keras import layers
 
 from bireme.ahead import make_marks
 from bireme.compiler.dense import runner
 from bireme.compiler.frontier import TwoNetworks, cut_at_frontier
 from bireme.compiler.half_plans import half_plan, needed_files
+from bireme.compiler.pipeline import compile_model
 from bireme.compiler.report import as_data
 from bireme.compiler.user_ahead import Ahead, compile_user_ahead
 from bireme.compiler.user_ahead_costs import add_to_report, matrix_flops, saved_share
 from bireme.compiler.user_ahead_timing import add_timing
 from bireme.errors import CompileError
+from bireme.spec import BuildSpec
 from bireme_runtime.plan import Feature, HashBucket, Numeric, Plan, Table
 
 MARKS = (5, 2047, 0, 1024)
@@ -299,6 +303,20 @@ def test_models_of_the_zoo(zoo: Zoo, name: str) -> None:
     assert ahead.parts.state not in {f.name for f in example.compiled.plan.features}
     halves = {f.name for f in (*ahead.parts.user_plan.features, *ahead.parts.slice_plan.features)}
     assert halves == {f.name for f in example.compiled.plan.features}
+
+
+def test_a_model_with_a_cross_of_user_and_item(export: Callable[[Made], BuildSpec]) -> None:
+    inputs = Inputs()
+    city, kind, age = inputs("city", "string"), inputs("kind", "string"), inputs("age", "float32")
+    crossed = layers.Embedding(50, 4)(layers.HashedCrossing(50)((city, kind)))
+    both = layers.Concatenate()([crossed, column(age), layers.Embedding(9, 3)(layers.Hashing(9)(kind))])
+    hidden = layers.Dense(6, activation="relu")(both)
+    made = Made(keras_model(inputs, {"click": head(hidden, "click")}), ("city", "age"))
+    spec = export(made)
+    ahead = compile_user_ahead(compile_model(spec, "cpu"), spec)
+    assert ahead.difference <= 1e-6
+    assert [feature.name for feature in ahead.parts.user_plan.features] == ["age"]
+    assert {f.name: f.side for f in ahead.parts.slice_plan.features} == {"city": "user", "kind": "item"}
 
 
 def test_a_wrong_half_stops_the_build(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
