@@ -134,4 +134,6 @@ def _test(mask: Mask) -> Callable[[Any], bool]:
     wanted: Any = mask.value.encode() if isinstance(mask.value, str) else mask.value
     if mask.test == "ne":
         return lambda value: bool(value != wanted)
+    if mask.test == "lt":
+        return lambda value: bool(value < wanted)
     return lambda value: bool(value >= wanted if mask.test == "ge" else value > wanted)

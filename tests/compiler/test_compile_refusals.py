@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import tensorflow as tf
-from compiler_parts import WORDS, Inputs, Made, head, keras_model, variable
+from compiler_parts import Made, variable
 from compiler_refusals import I32, I64, F, lookup_of_ids, refusal, small
-from keras import layers, ops
 
 FEATURE_SIDE: dict[str, tuple[Callable[[], Made], str, str]] = {
     "buckets of a transformed number": (
@@ -37,17 +36,6 @@ FEATURE_SIDE: dict[str, tuple[Callable[[], Made], str, str]] = {
         ),
         "Max",
         "peak",
-    ),
-    "mean of a sequence that may be empty": (
-        lambda: small(
-            lambda m, age, price, clicks: (
-                age + price + tf.reduce_sum(tf.reduce_mean(tf.gather(m.rows, clicks), 1, name="mean"), -1)
-            ),
-            {"rows": variable(9, 3)},
-            clicks=(I64, [None, None]),
-        ),
-        "Mean",
-        "mean",
     ),
     "mask of another feature": (
         lambda: small(
@@ -92,14 +80,6 @@ FEATURE_SIDE: dict[str, tuple[Callable[[], Made], str, str]] = {
         "GatherV2",
         "sideways",
     ),
-    "one-hot ids": (
-        lambda: small(
-            lambda m, age, price, code: age + price + tf.one_hot(code, 4, name="hot")[:, 1],
-            code=(I64, [None]),
-        ),
-        "OneHot",
-        "hot",
-    ),
     "a vector of numbers": (
         lambda: small(
             lambda m, age, price, vector: age + price + tf.reduce_sum(vector, 1, name="added"),
@@ -135,17 +115,3 @@ def test_transform_without_a_rule_is_named(export, case):
     error = refusal(export(make()))
     assert error.where.startswith(f"op {op} (node '")
     assert node in error.where
-
-
-def test_mean_that_divides_zero_by_zero_is_refused_with_the_remedy(export):
-    """What Keras makes of `GlobalAveragePooling1D` behind a mask: NaN for an empty history."""
-    inputs = Inputs()
-    clicks, price = inputs("clicks", "string", (None,)), inputs("price", "float32", (1,))
-    ids = layers.StringLookup(vocabulary=WORDS, mask_token="")(clicks)
-    pooled = layers.GlobalAveragePooling1D(name="pooling")(layers.Embedding(7, 3, mask_zero=True)(ids))
-    out = {"score": head(ops.concatenate([pooled, price], -1), "h")}
-    error = refusal(export(Made(keras_model(inputs, out), ("clicks",))))
-    assert "op RealDiv" in error.where
-    assert "pooling" in error.where
-    assert "clicks" in error.message
-    assert "divide_no_nan" in error.hint

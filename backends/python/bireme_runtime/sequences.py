@@ -12,6 +12,8 @@ from .strings import FlatStrings
 
 __all__ = ["admitted", "weights_of"]
 
+_TESTS: dict[str, np.ufunc] = {"ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater, "lt": np.less}
+
 
 def admitted(step: Embed, state: State) -> Array | None:
     """bool, one an element of the step's ids: which of them count; None: all.
@@ -63,9 +65,7 @@ def _passed(mask: Mask, ids: str, state: State) -> Array:
         values = state.numbers(mask.of)
         # TensorFlow compares in the dtype of the values.
         value = values.dtype.type(mask.value)
-        passed = values != value if mask.test == "ne" else values >= value
-        if mask.test == "gt":
-            passed = values > value
+        passed = _TESTS[mask.test](values, value)
     result: Array = np.asarray(passed)
     return result if mask.also is None else result & _passed(mask.also, ids, state)
 

@@ -100,7 +100,7 @@ class IdentityId:
 
 @dataclass(frozen=True)
 class Mask:
-    """Which elements of a sequence count: those that differ from `value`, or are ≥ ("ge") or > ("gt") it.
+    """Which elements of a sequence count: those ≠ `value`, or ≥ ("ge"), > ("gt") or < ("lt") it.
 
     `of` is an id step, or a feature, whose sequences are as long as those that it is the mask of. `also` is
     another mask that the elements must pass.
@@ -108,7 +108,7 @@ class Mask:
 
     of: str
     value: int | float | str
-    test: Literal["ne", "ge", "gt"] = "ne"
+    test: Literal["ne", "ge", "gt", "lt"] = "ne"
     also: Mask | None = None
 
 

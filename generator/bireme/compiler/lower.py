@@ -20,6 +20,7 @@ from bireme.compiler import pooling
 from bireme.compiler.fold import GATHERS, table_reads
 from bireme.compiler.graph import Graph, Node, tf
 from bireme.compiler.lower_ids import ID_RULES
+from bireme.compiler.lower_pools import POOL_RULES, OneHotRows
 from bireme.compiler.lower_ragged import RAGGED_RULES
 from bireme.compiler.lower_sizes import SIZE_RULES
 from bireme.compiler.lower_sparse import SPARSE_RULES
@@ -79,8 +80,8 @@ class Lowering:
     def __init__(self, graph: Graph, shapes: dict[str, Any]) -> None:
         self.graph = graph
         self.tables = table_reads(graph)
-        #: name in `Rows.variable` → a table that several variables hold
-        self.joined: dict[str, Shards] = {}
+        #: name in `Rows.variable` → a table that is no variable of its own
+        self.joined: dict[str, Shards | OneHotRows] = {}
         self._feature_of = {node: feature for feature, node in graph.features.items()}
         self._shapes = shapes
         self._memo: dict[str, Value | Aside | None] = {}
@@ -248,7 +249,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (_squeeze,),
     "Reshape": (_reshape,),
 }
-_OF_ELEMENTS = (PARTITION_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES)
+_OF_ELEMENTS = (PARTITION_RULES, POOL_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES)
 for _more in (*_OF_ELEMENTS, TEXT_RULES, ID_RULES, SPLIT_RULES):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)

@@ -101,7 +101,7 @@ def _stitched(low: Lowering, node: Node) -> Value | Aside | None:
     return _rows(ids, key, low.joined[key])
 
 
-def _rows(ids: Ids, key: str, table: Shards) -> Rows:
+def _rows(ids: Ids, key: str, table: Any) -> Rows:
     width = int(table.shape[1])
     return Rows(ids, key, width, (*ids.shape, width))
 

@@ -97,14 +97,15 @@ def total(low: Lowering, node: Node) -> Value | None:
 
 
 def mean_of_all(low: Lowering, node: Node) -> Value | None:
-    """The mean over a whole sequence: of a fixed length, as that of an empty one would be NaN."""
+    """The mean over a whole sequence; that of an empty one would be NaN, and is refused."""
     value = total(low, node)
     if not isinstance(value, Rows) or value.mask is not None:
         return None
     if fixed_parts(value.ids) is not None:
         return replace(value, pool="mean")
     placeholder = low.graph.nodes[low.graph.features[value.ids.feature]]
-    return replace(value, pool="mean") if placeholder.attr["shape"].shape.dim[1].size > 0 else None
+    fixed = placeholder.attr["shape"].shape.dim[1].size > 0
+    return replace(value, pool="mean", present="" if fixed else "all")
 
 
 def at_least(low: Lowering, node: Node) -> Value | None:
@@ -123,6 +124,8 @@ def mean(low: Lowering, node: Node) -> Value | None:
         return None
     safe = count.floor > 0 or node.op == "DivNoNan"
     aligned = len(count.shape) == len(value.shape) and count.shape[-1] == 1
-    if not safe or not aligned or not same_mask(value.mask, count.mask):
+    if count.root or value.weights is not None or not aligned or not same_mask(value.mask, count.mask):
         return None
+    if not safe:
+        return replace(value, pool="mean", present="all")  # the original's 0/0 is refused
     return replace(value, pool="mean", floor=count.floor or 1.0)

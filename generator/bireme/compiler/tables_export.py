@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bireme.compiler.lower_pools import OneHotRows
 from bireme.compiler.partitioned import Shards
 from bireme_runtime.plan import Table
 
@@ -46,7 +47,7 @@ def row_chunks(variable: Any, size: int | None = None) -> Iterator[Array]:
     rows = int(variable.shape[0])
     width = int(np.prod(variable.shape[1:], dtype=np.int64)) * variable.dtype.size
     step = max(1, (CHUNK if size is None else size) // max(1, width))
-    value = None if isinstance(variable, Shards) else variable.read_value()
+    value = None if isinstance(variable, (Shards, OneHotRows)) else variable.read_value()
     for first in range(0, rows, step):
         last = min(first + step, rows)
         yield variable.read(first, last) if value is None else value[first:last].numpy()

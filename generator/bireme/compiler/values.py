@@ -124,14 +124,14 @@ class Masked:
     Args:
         source: what is compared.
         value: with what.
-        test: "ne" (differs from `value`), "ge" or "gt".
+        test: "ne" (differs from `value`), "ge", "gt" or "lt".
         also: another test of the same elements, which they must pass too.
     """
 
     source: Source
     value: int | float | str
     shape: Shape
-    test: Literal["ne", "ge", "gt"] = "ne"
+    test: Literal["ne", "ge", "gt", "lt"] = "ne"
     also: Masked | None = None
 
     @property
@@ -143,11 +143,12 @@ class Masked:
 
 @dataclass(frozen=True)
 class Count:
-    """How many elements of a sequence the mask admits, at least `floor`."""
+    """How many elements of a sequence the mask admits, or (`root`) the root of that; at least `floor`."""
 
     mask: Masked
     shape: Shape
     floor: float = 0.0
+    root: bool = False
 
 
 @dataclass(frozen=True)

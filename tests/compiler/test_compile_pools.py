@@ -1,0 +1,132 @@
+"""The usual ways to make one vector of a sequence, and what an empty one does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from compiler_helpers import Served, make_spec
+from compiler_parts import Inputs, Made, column, head, keras_model, made, variable
+from keras import layers, ops
+
+from bireme.compiler.pipeline import compile_model
+from bireme_runtime.requests import RequestError
+
+F, I64 = tf.float32, tf.int64
+ROWS = 20
+
+
+def present(ids):
+    return ops.cast(ops.not_equal(ids, 0), "float32")[..., None]
+
+
+def rows(ids, masked=False):
+    return layers.Embedding(ROWS, 3, mask_zero=masked)(ids)
+
+
+WAYS = {
+    "masked mean": ("mean", "all", lambda ids: layers.GlobalAveragePooling1D()(rows(ids, True))),
+    "mean": ("mean", "all", lambda ids: layers.GlobalAveragePooling1D()(rows(ids))),
+    "maximum": ("max", "all", lambda ids: layers.GlobalMaxPooling1D()(rows(ids))),
+    "root": (
+        "sqrtn",
+        "",
+        lambda ids: (
+            ops.sum(rows(ids) * present(ids), 1) / ops.sqrt(ops.maximum(ops.sum(present(ids), 1), 1.0))
+        ),
+    ),
+    "bare root": (
+        "sqrtn",
+        "all",
+        lambda ids: ops.sum(rows(ids) * present(ids), 1) / ops.sqrt(ops.sum(present(ids), 1)),
+    ),
+    "multi-hot": ("max", "", lambda ids: layers.CategoryEncoding(ROWS, output_mode="multi_hot")(ids)),
+    "counts": ("sum", "", lambda ids: layers.CategoryEncoding(ROWS, output_mode="count")(ids)),
+    "one-hot": ("sum", "", lambda ids: ops.sum(ops.one_hot(ids, ROWS), 1)),
+}
+
+
+def sequence_model(way, length=None):
+    inputs = Inputs()
+    ids, price = inputs("ids", "int64", (length,)), inputs("price", "float32")
+    return Made(
+        keras_model(inputs, {"s": head(ops.concatenate([way(ids), column(price)], -1), "h")}), ("ids",)
+    )
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_ways_to_pool(parity, name):
+    pool, needs, way = WAYS[name]
+    compiled = parity(sequence_model(way))
+    (step,) = [step for step in compiled.plan.steps if step.op == "embed"]
+    assert (step.pool, step.present) == (pool, needs)
+
+
+def test_fixed_lengths_are_never_empty(parity):
+    compiled = parity(sequence_model(WAYS["mean"][2], 5))
+    assert [step.present for step in compiled.plan.steps if step.op == "embed"] == [""]
+
+
+@pytest.mark.parametrize("name", ["masked mean", "mean", "maximum", "bare root"])
+def test_nothing_is_refused_where_the_original_gives_no_number(tmp_path, name):
+    model = sequence_model(WAYS[name][2])
+    model.export(tmp_path / "m")
+    served = Served(compile_model(make_spec(tmp_path / "m", model.user), "cpu"), tmp_path)
+    request = {"user": {"ids": [3, 4]}, "items": {"price": [1.0, 2.0]}}
+    assert np.isfinite(served.scores([request])[0]["s"]).all()
+    with pytest.raises(RequestError) as caught:
+        served.scores([{**request, "user": {"ids": []}}])
+    assert "'ids'" in str(caught.value)
+    assert "no element that counts" in str(caught.value)
+
+
+def weighted(score):
+    return made(
+        {"rows": variable(ROWS, 3)},
+        lambda m, ids, weights, price, age: {
+            "score": tf.reduce_sum(score(m, ids, weights), -1) + price * age
+        },
+        ("ids", "weights", "age"),
+        ids=(I64, [None, None]),
+        weights=(F, [None, None]),
+        price=(F, [None]),
+        age=(F, [None]),
+    )
+
+
+def test_weights_of_a_padded_sequence(parity):
+    compiled = parity(
+        weighted(lambda m, ids, weights: tf.reduce_sum(tf.gather(m.rows, ids) * weights[..., None], 1))
+    )
+    assert [step.weights for step in compiled.plan.steps if step.op == "embed"] == ["weights"]
+
+
+def test_weights_that_a_mask_admits(parity):
+    def score(m, ids, weights):
+        admitted = weights * tf.cast(ids != 0, F)
+        return tf.reduce_sum(tf.gather(m.rows, ids) * tf.expand_dims(admitted, -1), 1)
+
+    compiled = parity(weighted(score))
+    (step,) = [step for step in compiled.plan.steps if step.op == "embed"]
+    assert (step.weights, step.mask.value) == ("weights", 0)
+
+
+def test_one_hot_of_ids_outside_is_nothing(parity):
+    model = made(
+        {"kernel": variable(5, 1)},
+        lambda m, code, price: {"score": tf.matmul(tf.one_hot(code, 5), m.kernel)[:, 0] + price},
+        ("price",),
+        code=(I64, [None]),
+        price=(F, [None]),
+    )
+    codes = [-1, 0, 4, 5, 1 << 40]
+    parity(model, [{"user": {"price": 0.5}, "items": {"code": codes}}])
+
+
+def test_one_hot_rows_leave_in_pieces():
+    from bireme.compiler.lower_pools import OneHotRows
+    from bireme.compiler.tables_export import row_chunks
+
+    pieces = list(row_chunks(OneHotRows(7), size=3 * 7 * 4))
+    assert [len(piece) for piece in pieces] == [3, 3, 1]
+    np.testing.assert_array_equal(np.concatenate(pieces), np.eye(7, dtype=np.float32))
