@@ -83,6 +83,10 @@ families: $(FAMILY_PACKAGES)/.installed ## export, compile and compare about 70 
 bench-user-ahead: $(SAVED_MODEL) ## ten slices that share one user against ten requests: ratios, JSON, picture
 	$(BIN)/python perf/user_ahead.py --spec $(SPEC) --out perf/results/user_ahead.json
 
+.PHONY: bench-build
+bench-build: $(SAVED_MODEL) ## what a build takes: the example, and 300 features with 2 GB of tables
+	$(BIN)/python perf/build_bench.py --spec $(SPEC) --single --out perf/results/build.json
+
 .PHONY: lint
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check $(CODE)

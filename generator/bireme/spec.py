@@ -26,6 +26,22 @@ Target = Literal["cpu", "gpu"]
 FEATURES_PARAMETER = "bireme_features"
 
 
+Storage = Literal["float32", "float16", "int8"]
+
+
+class StorageLimits(BaseModel):
+    """What a lossy storage of the tables may change, on the sample requests, compared with FP32 tables."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    score: float = Field(default=0.01, ge=0)
+    """Largest difference of a score, as a share of the largest score."""
+    auc: float = Field(default=0.005, ge=0)
+    """Change of AUC; the FP32 ranking's best tenth stands for the clicks."""
+    rank_share: float = Field(default=1.0, ge=0)
+    """How far a candidate may move in its request, as a share of the candidates."""
+
+
 class BuildSpec(BaseModel):
     """What the model does not say about itself. Everything else is read out of the SavedModel."""
 
@@ -52,6 +68,11 @@ class BuildSpec(BaseModel):
     """Candidate counts that the DNN is prepared for. A request is padded to the next one."""
     max_users: StrictInt = Field(default=16, ge=1, le=1024)
     """Users that one DNN execution may hold (Triton's max_batch_size)."""
+    storage: Storage | dict[str, Storage] = "float32"
+    """How embedding tables are stored: one type for all, or pattern of a table's name → type (the first that
+    fits counts; tables that fit none stay float32). int8 has a scale for each row."""
+    storage_limits: StorageLimits = StorageLimits()
+    """What the storage may change; a build that changes more is refused."""
     samples: Path | None = None
     """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass, and
     to decide on precision; there, {labels: {task: [0, 1, …]}} beside them makes AUC that of the clicks."""

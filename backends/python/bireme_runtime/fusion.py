@@ -17,6 +17,7 @@ from .kernels import KERNELS
 from .plan import BlockStep, Embed, HashBucket, Plan, Vocabulary
 from .requests import Array
 from .state import State
+from .tables import take_rows
 from .vocabulary import merge
 
 __all__ = ["fuse"]
@@ -122,8 +123,7 @@ class _Gather:
             for step in self._steps:
                 KERNELS["embed"](step, state)  # says which one, and which request
         ids += self._first
-        # Ids are in range, so "clip" never clips; it spares numpy a buffered second check.
-        rows = self._arena.take(ids, axis=0, mode="clip").reshape(len(output), -1)
+        rows = take_rows(self._arena, ids).reshape(len(output), -1)
         if self._columns is not None:
             output[:, self._columns] = rows
             return

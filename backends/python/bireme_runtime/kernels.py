@@ -26,6 +26,7 @@ from .plan import (
 from .requests import Array
 from .sequences import admitted, weights_of
 from .state import State
+from .tables import take_rows
 
 __all__ = ["KERNELS", "State", "apply_chain"]
 
@@ -74,8 +75,7 @@ def embed_step(step: Embed, state: State) -> None:
         raise state.batch.refuse(feature, lengths, bad, lambda i: f"gives id {ids[i]}; {rows}")
     block = state.outputs[step.side][:, step.offset : step.offset + step.width]
     if step.pool is None:
-        # Ids are in range, so "clip" never clips; it spares numpy a buffered second check.
-        block[...] = table.take(ids, axis=0, mode="clip")
+        block[...] = take_rows(table, ids)
         return
     pooled = _pool(step, state, table, ids, kept)
     beyond = np.flatnonzero(~(np.abs(pooled).max(axis=1, initial=0.0) <= state.limit))
@@ -99,7 +99,7 @@ def _pool(step: Embed, state: State, table: Array, ids: Array, kept: Array | Non
     if step.present == "all" and empty.any():
         what = f"has no element that counts, and the {step.pool} of none is not a number"
         raise state.batch.refuse(state.feature_of[step.ids], None, np.flatnonzero(empty), lambda _: what)
-    rows = table.take(ids, axis=0, mode="clip")
+    rows = take_rows(table, ids)
     if weights is not None:
         rows = rows * weights[:, None]
     result = _reduce(np.maximum if step.pool == "max" else np.add, rows, lengths)

@@ -80,7 +80,10 @@ class Feature:
 
 @dataclass(frozen=True)
 class Table:
-    """A `rows` × `width` table, `row_offset` rows into `arena` (a raw file of that dtype and width)."""
+    """A `rows` × `width` table, `row_offset` rows into `arena` (a raw file of that dtype and width).
+
+    `dtype` is the storage type, "float32", "float16" or "int8"; see tables.py for its rows.
+    """
 
     name: str
     arena: str

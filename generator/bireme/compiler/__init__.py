@@ -26,5 +26,6 @@ What they stand on:
   `ranking`: precision, from the cast pass to the measure of a ranking
 * `features`, `samples`: the spec against the model
 * `check`, `acceptance`: every pass against the original
+* `storage`, `storage_check`, `storage_report`, `ranking`: tables in fewer bytes
 * `tidy`: memory
 """

@@ -22,10 +22,12 @@ from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.precision import Precision, choose_precision, full_precision
+from bireme.compiler.ranking import Change, Limits
 from bireme.compiler.rows_first import rows_first
 from bireme.compiler.samples import choose_samples
 from bireme.compiler.split import Split, split
 from bireme.compiler.staged import stage
+from bireme.compiler.storage_check import store_tables
 from bireme.compiler.trim import trim
 from bireme.compiler.user_once import user_once
 from bireme.compiler.vocabularies import check_ids
@@ -52,6 +54,7 @@ class Compiled:
         precision: what of it is FP16, and why.
         split: where the cut is.
         differences: pass → largest difference to the original on the samples.
+        storage: task → what the storage of the tables changes; empty if they are stored as they are.
         nodes: pass → number of nodes after it.
         example: the first sample request.
         source: what it was compiled from (hash of the SavedModel, versions).
@@ -65,6 +68,7 @@ class Compiled:
     precision: Precision
     split: Split
     differences: Mapping[str, float]
+    storage: Mapping[str, Change]
     nodes: Mapping[str, int]
     example: Request
     source: Mapping[str, str]
@@ -137,6 +141,8 @@ def compile_model(
             differences["precision"] = check_precision(
                 model, outputs, plan, precision.dense, tried, folder, spec.precision.tolerance
             )
+        limits = Limits(**spec.storage_limits.model_dump())
+        stored = store_tables(plan, cut, files, precision.dense, requests, folder, spec.storage, limits)
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
     nodes |= {
         "split": len(cut.dense.nodes),
@@ -146,8 +152,9 @@ def compile_model(
     }
     return Compiled(
         contract=contract,
-        plan=plan,
-        files=files,
+        plan=stored.plan,
+        files=stored.files,
+        storage=stored.changes,
         rowwise=rowwise,
         dense=without_origin(precision.dense),
         precision=precision,

@@ -13,8 +13,10 @@ from bireme.compiler.costs import bytes_per_request, flops_per_request
 from bireme.compiler.export import read_words
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.precision_report import precision_data, precision_text
+from bireme.compiler.storage_report import storage_data, storage_rows
 from bireme.compiler.user_ahead_text import ahead_table
 from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
+from bireme_runtime.tables import row_bytes
 from bireme_runtime.text_steps import (
     Compute,
     Cross,
@@ -53,13 +55,15 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
                 "name": table.name,
                 "rows": table.rows,
                 "width": table.width,
-                "bytes": table.rows * table.width * np.dtype(table.dtype).itemsize,
+                "storage": table.dtype,
+                "bytes": table.rows * row_bytes(table),
                 "read_by": [
                     step.name for step in plan.steps if isinstance(step, Embed) and step.table == table.name
                 ],
             }
             for table in plan.tables
         ],
+        "storage": storage_data(compiled.storage),
         "cut": [
             {
                 "tensor": boundary.tensor,
@@ -140,10 +144,14 @@ def as_text(report: dict[str, Any]) -> RenderableType:
         form = feature["dtype"] + {None: "", -1: " sequence"}.get(feature["length"], f"[{feature['length']}]")
         optional = "" if feature["default"] is None else repr(feature["default"])
         features.add_row(feature["name"], feature["side"], form, optional, "\n".join(feature["transforms"]))
-    tables = _table("table", "rows", "width", "bytes", "read by", title="Embedding tables")
+    tables = _table("table", "rows", "width", "stored as", "bytes", "read by", title="Embedding tables")
     for table in report["tables"]:
-        numbers = [f"{table[key]:,}" for key in ("rows", "width", "bytes")]
-        tables.add_row(table["name"], *numbers, ", ".join(table["read_by"]))
+        rows, width, size = (f"{table[key]:,}" for key in ("rows", "width", "bytes"))
+        tables.add_row(table["name"], rows, width, table["storage"], size, ", ".join(table["read_by"]))
+    columns = ("task", "change of score", "of AUC", "places moved at most", "of a request")
+    storage = _table(*columns, title="What the storage of the tables changes")
+    for row in storage_rows(report["storage"]):
+        storage.add_row(*row)
     cut = _table("columns", "made of", title="The cut: what crosses to the DNN")
     for boundary in report["cut"]:
         name = "user" if boundary["side"] == "user" else "items"
@@ -163,7 +171,8 @@ def as_text(report: dict[str, Any]) -> RenderableType:
     head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
     ahead = [ahead_table(report["user_ahead"])] if "user_ahead" in report else []
     precision = precision_text(report["precision"])
-    return Group(head, features, tables, cut, precision, passes, costs, *ahead)
+    stored = [storage] if storage.rows else []
+    return Group(head, features, tables, *stored, cut, precision, passes, costs, *ahead)
 
 
 def _table(*columns: str, title: str) -> Table:

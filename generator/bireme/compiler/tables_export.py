@@ -14,6 +14,7 @@ import numpy as np
 
 from bireme.compiler.lower_pools import OneHotRows
 from bireme.compiler.partitioned import Shards
+from bireme.compiler.storage import encode
 from bireme_runtime.plan import Table
 
 __all__ = ["row_chunks", "write_arena"]
@@ -34,7 +35,7 @@ def write_arena(tables: Sequence[Table], variables: Mapping[str, Any], path: Pat
     with path.open("wb") as file:
         for table in tables:
             for rows in row_chunks(variables[table.name]):
-                file.write(np.ascontiguousarray(rows).data)
+                file.write(np.ascontiguousarray(encode(rows, table)).view(np.uint8).data)
 
 
 def row_chunks(variable: Any, size: int | None = None) -> Iterator[Array]:
