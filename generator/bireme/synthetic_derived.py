@@ -164,10 +164,6 @@ def _refused(
             strange = _strange(plan, step, words, state) if step.feature in known else set()
             if strange:
                 return strange
-        elif (
-            isinstance(step, Text) and step.function == "part" and step.parameters[-1] and _short(step, state)
-        ):
-            return _short(step, state)
         elif step.op in KERNELS and hasattr(step, "name") and known.issuperset(sources_of(step)):
             short = _short(step, state) if isinstance(step, Text) else set()
             if short:

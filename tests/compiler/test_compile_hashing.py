@@ -129,6 +129,12 @@ PLAIN: dict[str, Callable[[], Made]] = {
         9,
         code=(I32, [None]),
     ),
+    "searched edges": ids_model(
+        lambda _, size: tf.searchsorted([0.0, 0.5, 0.5, 2.0], size, side="right"), 5, size=(F, [None])
+    ),
+    "searched edges, from the left": ids_model(
+        lambda _, size: tf.searchsorted([-1.1754944e-38, 0.0, 0.5, 2.0], size), 5, size=(F, [None])
+    ),
     "integers to integers to integers": ids_model(
         lambda m, code: m.second.lookup(m.first.lookup(code)),
         5,

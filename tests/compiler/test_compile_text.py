@@ -83,6 +83,15 @@ MODELS: dict[str, Callable[[], Made]] = {
         words(),
         word=(S, [None]),
     ),
+    "letters and spaces only": ids_model(
+        lambda m, word: m.words.lookup(tf.strings.regex_replace(tf.strings.lower(word), "[^a-z ]", "")),
+        4,
+        words(),
+        word=(S, [None]),
+    ),
+    "all digits": ids_model(
+        lambda _, word: tf.cast(tf.strings.regex_full_match(word, "[0-9a-f]+"), I32), 2, word=(S, [None])
+    ),
     "nothing has a name": ids_model(
         lambda m, word: m.words.lookup(tf.where(word == "", "ä", tf.strings.lower(word))),
         4,

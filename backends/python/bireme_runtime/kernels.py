@@ -50,11 +50,15 @@ def int_vocabulary_step(step: IntVocabulary, state: State) -> None:
 
 def bucketize_step(step: Bucketize, state: State) -> None:
     """How many edges are ≤ the value. As in TensorFlow, integers are compared in FP32, doubles exactly."""
-    edges = np.array(step.edges, dtype=np.float32)
+    edges = _flush(np.array(step.edges, dtype=np.float32))
     values = state.numbers(step.feature)
-    if values.dtype.kind != "f":
-        values = values.astype(np.float32)
+    values = _flush(values) if values.dtype.kind == "f" else values.astype(np.float32)
     state.put_ids(step.name, step.feature, np.searchsorted(edges, values, side="right").astype(np.int64))
+
+
+def _flush(values: Array) -> Array:
+    """Denormal numbers as 0, which is what TensorFlow's threads take them for when they compare."""
+    return np.where(np.abs(values) < np.finfo(values.dtype).tiny, values.dtype.type(0), values)
 
 
 def identity_step(step: IdentityId, state: State) -> None:

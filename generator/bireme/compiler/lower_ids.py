@@ -252,6 +252,34 @@ def _integers(value: Value | None) -> Raw | Ids | None:
     return None if bare else as_integers(value)
 
 
+def searched(low: Lowering, node: Node) -> Value | None:
+    """`tf.searchsorted(edges, x)`: a reshaped `LowerBound` or `UpperBound` of a number's rows."""
+    bound = low.graph.producer(node.inputs[0])
+    target = low.graph.producer(node.inputs[1])
+    if bound.op not in ("LowerBound", "UpperBound") or target.op != "Shape":
+        return None
+    edges, rows = low.constant(bound, 0), low.graph.producer(bound.inputs[1])
+    # One row of edges, and all numbers in one row: then the result has the shape of the numbers.
+    if edges is None or edges.ndim != 2 or len(edges) != 1 or rows.op != "Reshape":
+        return None
+    value = low.lower(rows.inputs[0])
+    if rows.inputs[0] != target.inputs[0] or not isinstance(value, Raw) or value.shape != ("R",):
+        return None
+    if value.dtype != "float32" or edges.dtype != np.float32 or (np.diff(edges[0]) < 0).any():
+        return None
+    # `bucketize` counts the edges that are not above x; those that are below x it counts by their successors.
+    ascending = [float(edge) if bound.op == "UpperBound" else _after(edge) for edge in edges[0]]
+    return derive(value, "bucketize", *ascending, non_negative=True)
+
+
+def _after(edge: np.float32) -> float:
+    """The next larger FP32 number, of those that TensorFlow does not take for 0."""
+    following, smallest = np.nextafter(edge, np.float32(np.inf)), np.finfo(np.float32).tiny
+    if abs(following) >= smallest:
+        return float(following)
+    return 0.0 if edge <= -smallest else float(smallest)
+
+
 Rule = Callable[["Lowering", Node], "Value | None"]
 ID_RULES: dict[str, tuple[Rule, ...]] = {
     "StringToHashBucket": (hashed,),
@@ -262,6 +290,7 @@ ID_RULES: dict[str, tuple[Rule, ...]] = {
     "Select": (choose,),
     "SelectV2": (choose,),
     "Cast": (cast,),
+    "Reshape": (searched,),
     **dict.fromkeys(_COMPUTED, (compute,)),
     "Equal": (same_text, compute),
     "NotEqual": (same_text, compute),

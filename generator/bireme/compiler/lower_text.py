@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bireme.compiler.graph import Node, tf
 from bireme.compiler.id_steps import OPERAND
 from bireme.compiler.lower_ids import as_integers, is_single
+from bireme.compiler.regex_subset import translate
 from bireme.compiler.values import Numbers, Raw, Source, Text, Value, as_text, derive, raw_feature
 from bireme_runtime.text_steps import to_text
 
@@ -107,10 +108,36 @@ def to_number(low: Lowering, node: Node) -> Value | None:
     return Numbers(text.feature, (), text.shape, Text(text.feature, "parse", (), text.shape, (text,)))
 
 
+def replaced(low: Lowering, node: Node) -> Value | None:
+    """What a regular expression matches, replaced by a constant: for patterns of regex_subset.py."""
+    text, static = as_text(low.lower(node.inputs[0])), node.op.startswith("Static")
+    pattern = node.attr["pattern"].s if static else low.scalar(node, 1)
+    rewrite = node.attr["rewrite"].s if static else low.scalar(node, 2)
+    if text is None or not isinstance(pattern, bytes) or not isinstance(rewrite, bytes) or b"\\" in rewrite:
+        return None
+    translated = translate(pattern, whole=False)
+    everywhere = bool(node.attr["replace_global"].b)
+    return _text(text, "replace", translated, to_text(rewrite), everywhere) if translated else None
+
+
+def full_match(low: Lowering, node: Node) -> Value | None:
+    """Whether a regular expression matches whole strings."""
+    text = as_text(low.lower(node.inputs[0]))
+    pattern = node.attr["pattern"].s if node.op.startswith("Static") else low.scalar(node, 1)
+    translated = translate(pattern, whole=True) if isinstance(pattern, bytes) else None
+    if text is None or translated is None:
+        return None
+    return derive(text, "measure", "full_match", translated, non_negative=True)
+
+
 Rule = Callable[["Lowering", Node], "Value | None"]
 TEXT_RULES: dict[str, tuple[Rule, ...]] = {
     "Add": (join,),
     "AsString": (as_string,),
+    "RegexFullMatch": (full_match,),
+    "RegexReplace": (replaced,),
+    "StaticRegexFullMatch": (full_match,),
+    "StaticRegexReplace": (replaced,),
     "StringJoin": (join,),
     "StringLength": (length,),
     "StringLower": (simple,),

@@ -40,8 +40,9 @@ _CPU_ONLY = {
 
 _KNOWN = (
     "it knows vocabularies and lookup tables, hashes and crosses of strings and integers, bucket edges,"
-    " integer arithmetic and comparisons, lower and upper case of ASCII, strip, substr, join, numbers as text"
-    " and back, row ids, arithmetic with constants, and masked sums and means over a sequence"
+    " integer arithmetic and comparisons, lower and upper case of ASCII, strip, substr, join, split into a"
+    " fixed number of parts, simple regular expressions, numbers as text and back, row ids, arithmetic with"
+    " constants, and masked sums and means over a sequence"
 )
 
 
