@@ -22,6 +22,7 @@ from bireme.compiler.load import SavedModel, load
 from bireme.compiler.rows_first import rows_first
 from bireme.compiler.split import Boundary
 from bireme.compiler.trim import trim
+from bireme.compiler.unroll import unroll
 from bireme.compiler.user_once import user_once
 from bireme_runtime.plan import Side
 
@@ -92,7 +93,7 @@ class DenseChain:
     @cached_property
     def graph(self) -> Graph:
         """After the passes on TensorFlow's graph."""
-        return fold_batchnorm(fold(trim(load(self.original, {}))))
+        return fold_batchnorm(fold(trim(unroll(load(self.original, {})))))
 
     @cached_property
     def rowwise(self) -> onnx.ModelProto:

@@ -18,6 +18,7 @@ from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.pipeline import Compiled, compile_model
 from bireme.compiler.trim import trim
+from bireme.compiler.unroll import unroll
 from bireme.requests import Request
 from bireme.spec import BuildSpec
 
@@ -43,7 +44,8 @@ class Example:
     def graphs(self) -> dict[str, Graph]:
         """Pass → graph, of the passes on TensorFlow's graph."""
         graphs = {"load": load(self.original, self.spec.outputs)}
-        graphs["trim"] = trim(graphs["load"])
+        graphs["unroll"] = unroll(graphs["load"])
+        graphs["trim"] = trim(graphs["unroll"])
         graphs["fold"] = fold(graphs["trim"])
         graphs["batchnorm"] = fold_batchnorm(graphs["fold"])
         return graphs

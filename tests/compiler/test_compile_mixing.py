@@ -54,7 +54,10 @@ def test_statistics_of_the_batch_are_refused(export):
 
 def test_loop_is_refused(export):
     def score(m: Any, age: Any, price: Any) -> Any:
-        return tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x * age), (0, price), name="again")[1]
+        again = tf.while_loop(
+            lambda x: tf.reduce_max(x) < 9.0, lambda x: (x * 2.0 + 1.0,), (age * age,), name="again"
+        )
+        return again[0] + price
 
     error = refusal(export(small(score)))
     assert "control flow" in error.message

@@ -1,4 +1,4 @@
-"""Pass 4, batchnorm: multiply-adds by constants (what BatchNorm is when serving) melt into dense layers.
+"""Pass 5, batchnorm: multiply-adds by constants (what BatchNorm is when serving) melt into dense layers.
 
 A dense layer is `MatMul(x, W)`, optionally `+ b`. Behind it, `· s` and `+ t` scale W's columns and b. Before
 it, they scale W's rows and add `t·W` to b. Either way N trips over the activations become one.

@@ -1,4 +1,4 @@
-"""Pass 6, dense: the dense graph as ONNX, still row-wise (one row a user–candidate pair).
+"""Pass 7, dense: the dense graph as ONNX, still row-wise (one row a user–candidate pair).
 
 tf2onnx returns success and a broken file when it meets an op it does not know; its error log, ONNX's checker
 and a numeric comparison are therefore all consulted.
@@ -79,7 +79,7 @@ def _convert(graph: Graph) -> onnx.ModelProto:
         input_names=[f"{name}:0" for name in graph.features],
         output_names=list(dict.fromkeys(graph.outputs.values())),
         opset=OPSET,
-        custom_op_handlers={"Select": (_where, []), "SelectV2": (_where, [])},
+        custom_op_handlers=_OWN,
     )
     return model
 
@@ -160,6 +160,29 @@ def _where(context: Any, node: Any, *_: Any) -> None:
     node.set_attr("handles_nan", True)
     Select.version_9(context, node)
     del node.attr["handles_nan"]
+
+
+def _reverse(context: Any, node: Any, *_: Any) -> None:
+    """A slice backwards; tf2onnx makes a dozen ops that compute lengths of sequences."""
+    axes = [int(axis) for axis in node.inputs[1].get_tensor_value(as_list=False).reshape(-1)]
+    dtypes, shapes = node.output_dtypes, node.output_shapes
+    context.remove_node(node.name)
+    bounds = [[-1] * len(axes), [-(2**63) + 1] * len(axes), axes, [-1] * len(axes)]
+    names = [
+        context.make_const(f"{node.name}/{part}", np.array(values, np.int64)).output[0]
+        for part, values in zip(("starts", "ends", "axes", "steps"), bounds, strict=True)
+    ]
+    context.make_node(
+        "Slice", [node.input[0], *names], outputs=node.output, name=node.name, dtypes=dtypes, shapes=shapes
+    )
+
+
+#: TensorFlow ops that tf2onnx is not asked about.
+_OWN: dict[str, tuple[Callable[..., None], list[Any]]] = {
+    "Select": (_where, []),
+    "SelectV2": (_where, []),
+    "ReverseV2": (_reverse, []),
+}
 
 
 def _name_ends(model: onnx.ModelProto, outputs: dict[str, str]) -> None:

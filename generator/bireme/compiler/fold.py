@@ -1,4 +1,4 @@
-"""Pass 3, fold: dense weights become constants, constant subgraphs are evaluated once.
+"""Pass 4, fold: dense weights become constants, constant subgraphs are evaluated once.
 
 Embedding tables (variables that a gather reads at ids which depend on the request) stay references; only rows
 that are read at constant ids (position embeddings) become constants.

@@ -84,12 +84,14 @@ class Graph:
         features: signature input → placeholder node.
         outputs: task → tensor.
         captures: placeholder node → what it stands for.
+        library: the functions (FunctionDefLibrary) that its control flow calls; None: there is none.
     """
 
     nodes: dict[str, Node]
     features: dict[str, str]
     outputs: dict[str, str]
     captures: dict[str, Capture]
+    library: Any = None
 
     def producer(self, ref: str) -> Node:
         """The node behind a tensor."""
@@ -125,12 +127,13 @@ class Graph:
             features={feature: name for feature, name in self.features.items() if name in names},
             outputs=dict(self.outputs),
             captures={name: capture for name, capture in self.captures.items() if name in names},
+            library=self.library,
         )
 
     def copy(self) -> Graph:
         """A graph whose nodes can be changed without touching this one."""
         nodes = {n.name: Node(n.name, n.op, list(n.inputs), n.attr, n.value) for n in self.nodes.values()}
-        return Graph(nodes, dict(self.features), dict(self.outputs), dict(self.captures))
+        return Graph(nodes, dict(self.features), dict(self.outputs), dict(self.captures), self.library)
 
     def redirect(self, old: str, new: str) -> None:
         """Make every reader of tensor `old` read `new`."""
@@ -157,6 +160,8 @@ class Graph:
         """As a tf.compat.v1.GraphDef; captures are resource placeholders."""
         graph_def = tf.compat.v1.GraphDef()
         graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
+        if self.library is not None:
+            graph_def.library.CopyFrom(self.library)
         for node in self.nodes.values():
             node_def = graph_def.node.add(name=node.name, op=node.op)
             node_def.input.extend(ref.removesuffix(":0") for ref in node.inputs)

@@ -21,12 +21,6 @@ from bireme.errors import CompileError
 __all__ = ["SavedModel", "fill_unused", "load"]
 
 _PARSERS = {"DecodeProtoV2", "ParseExample", "ParseExampleV2", "ParseSingleExample"}
-# fmt: off
-_CONTROL_FLOW = {
-    "Case", "Enter", "Exit", "If", "LoopCond", "Merge", "NextIteration", "PartitionedCall",
-    "StatefulPartitionedCall", "StatelessCase", "StatelessIf", "StatelessWhile", "Switch", "While",
-}
-# fmt: on
 
 
 class SavedModel:
@@ -82,14 +76,16 @@ class SavedModel:
 
     @cached_property
     def graph_def(self) -> Any:
-        """The signature as one inlined GraphDef; variables are captured handles."""
+        """The signature as one GraphDef, calls inlined but no loops; variables are captured handles."""
         # The collections of a TensorFlow 1 model name initialisers that are not part of the signature.
         self.function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
         # TensorFlow's public freezing API would fold the variables into the protobuf (2 GB limit); this is
         # the inliner underneath it, which leaves them as captured handles.
         from tensorflow.python.framework import convert_to_constants
 
-        return convert_to_constants._run_inline_graph_optimization(self.function, True, True)
+        # It takes branches and loops apart unless told otherwise, and does not know of Case.
+        convert_to_constants._CONTROL_FLOW_OPS.update(("Case", "StatelessCase"))
+        return convert_to_constants._run_inline_graph_optimization(self.function, False, True)
 
     def predict(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Run the original model on rows; keys are signature inputs and outputs.
@@ -172,35 +168,14 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
         features={name: node for name, node in placeholders.items() if node in nodes},
         outputs={task: tensor(_output_node(model.function, name)) for task, name in tasks.items()},
         captures={},
+        library=model.graph_def.library,
     )
     _bind_captures(graph, model.function)
     adopt_reference_variables(graph, model.function)
     bind_session_tables(graph)
-    graph = _without_control_flow(graph)
     _refuse_examples(graph)
     graph.sort()
     return graph
-
-
-def _without_control_flow(graph: Graph) -> Graph:
-    """Drop branches and loops, which only unserved outputs and assertions may have.
-
-    Raises:
-        CompileError: a served output needs one.
-    """
-    flow = {name for name, node in graph.nodes.items() if node.op in _CONTROL_FLOW}
-    for name in sorted(flow & graph.ancestors(graph.outputs.values())):
-        raise CompileError(
-            f"op {graph.nodes[name].op} (node '{name}')",
-            "is control flow, which this version cannot compile",
-            "unroll it in the model, or leave it out of the served outputs",
-        )
-    behind, grown = flow, bool(flow)
-    while grown:
-        more = {n.name for n in graph.nodes.values() if any(node_of(ref) in behind for ref in n.inputs)}
-        grown = not more <= behind
-        behind = behind | more
-    return graph.keep(set(graph.nodes) - behind)
 
 
 def _refuse_examples(graph: Graph) -> None:

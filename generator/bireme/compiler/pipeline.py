@@ -29,6 +29,7 @@ from bireme.compiler.split import Split, split
 from bireme.compiler.staged import stage
 from bireme.compiler.storage_check import store_tables
 from bireme.compiler.trim import trim
+from bireme.compiler.unroll import refuse_control_flow, unroll
 from bireme.compiler.user_once import user_once
 from bireme.compiler.vocabularies import check_ids
 from bireme.errors import SpecError
@@ -94,9 +95,10 @@ def compile_model(
     model = SavedModel(spec.saved_model, spec.signature, spec.padding)
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs)}
     check_task_names(graphs["load"].outputs)
-    for name, run in (("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
+    for name, run in (("unroll", unroll), ("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
         progress(name)
         graphs[name] = run(graphs[list(graphs)[-1]])
+    refuse_control_flow(graphs["unroll"])
     folded = graphs["batchnorm"]
     features = read_features(model, spec, folded.features)
 

@@ -1,4 +1,4 @@
-"""Pass 5, split: the embedding frontier. Here is decided what runs on the CPU and what in the dense network.
+"""Pass 6, split: the embedding frontier. Here is decided what runs on the CPU and what in the dense network.
 
 Walking back from the outputs, a tensor that the feature plan can compute natively (`lower.py`) is a cut: it
 becomes columns of `user` or `items`, depending on whose feature it is made of. Everything nearer to the

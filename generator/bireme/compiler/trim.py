@@ -1,4 +1,4 @@
-"""Pass 2, trim: only what the outputs need; pass-through nodes gone."""
+"""Pass 3, trim: only what the outputs need; pass-through nodes gone."""
 
 from __future__ import annotations
 
