@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -142,6 +143,19 @@ def test_tables_are_the_same_files_under_other_names(repository: Path) -> None:
     assert (repository / NAMES.slice_preprocess / "1/words.vocab").samefile(whole / "words.vocab")
     assert not (repository / NAMES.user_preprocess / "1/words.vocab").exists()
     check_repository(repository, "shop", deep=True)
+
+
+def test_every_build_of_the_user_model_has_a_version_of_its_own(repository: Path) -> None:
+    """Or the response cache would answer with the states of the build before."""
+    contract = make_contract()
+    versions = []
+    for marks in ((1, 2, 3, 4), (1, 2, 3, 5), (2047, 2047, 2047, 2047)):
+        ahead = dataclasses.replace(make_ahead(contract), marks=marks)
+        emit(make_artifacts(contract, user_ahead=ahead), contract, repository)
+        (folder,) = (path for path in (repository / NAMES.user).iterdir() if path.is_dir())
+        versions.append(int(folder.name))
+    assert len(set(versions)) == 3
+    assert all(0 < version <= 2**31 for version in versions)
 
 
 def test_without_hard_links_they_are_copies(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

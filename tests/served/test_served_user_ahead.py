@@ -91,27 +91,41 @@ def test_a_wrong_state_is_refused_in_words_and_alone(client: RankingClient, exam
     np.testing.assert_array_equal(client.rank_slice(state, example["items"])["click"], good)
 
 
-def test_the_state_of_another_build_is_refused(
-    client: RankingClient, example: Request, spec: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def other_spec(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same SavedModel, compiled for other buckets."""
-    text = spec.read_text()
-    assert "buckets:" in text
-    changed = "\n".join(
-        "buckets: [100, 512]" if line.startswith("buckets:") else line for line in text.splitlines()
-    )
+    lines = spec.read_text().splitlines()
+    assert any(line.startswith("buckets:") for line in lines)
+    changed = "\n".join("buckets: [100, 512]" if line.startswith("buckets:") else line for line in lines)
     for field in ("saved_model", "samples"):
         changed = changed.replace(f"{field}: ", f"{field}: {spec.parent.resolve()}/")
-    (tmp_path / "bireme.yaml").write_text(changed)
-    build(tmp_path / "bireme.yaml", tmp_path / "repository", user_ahead=True)
+    path = tmp_path_factory.mktemp("other") / "bireme.yaml"
+    path.write_text(changed)
+    return path
+
+
+def test_after_a_reload_old_states_are_refused_and_no_cache_holds_them(
+    spec: Path, other_spec: Path, example: Request, tmp_path: Path
+) -> None:
+    build(spec, tmp_path / "repository", user_ahead=True)
+    flags = ["--model-control-mode=explicit", "--load-model=*"]
     with (
-        TritonServer(tmp_path / "repository", exit_timeout=0) as server,
-        RankingClient(server.grpc_url) as old,
+        TritonServer(tmp_path / "repository", exit_timeout=0, flags=flags) as server,
+        RankingClient(server.grpc_url) as client,
     ):
-        stale = old.user(example["user"])
-        assert stale.shape == client.user(example["user"]).shape
-    with pytest.raises(ClientError, match="was made by another build of the model"):
-        client.rank_slice(stale, example["items"])
+        old = client.user(example["user"])
+        scores = client.rank_slice(old, example["items"])["click"]
+        built = build(other_spec, tmp_path / "repository", user_ahead=True)
+        with tritonclient.grpc.InferenceServerClient(server.grpc_url) as bare:
+            for folder in built.folders:
+                bare.load_model(folder.name)
+        with pytest.raises(ClientError, match="was made by another build of the model"):
+            client.rank_slice(old, example["items"])
+        new = client.user(example["user"])
+        assert new.shape == old.shape
+        np.testing.assert_allclose(
+            client.rank_slice(new, example["items"])["click"], scores, rtol=0, atol=1e-6
+        )
 
 
 def test_the_same_user_asked_again_comes_from_the_cache(served: TritonServer, example: Request) -> None:

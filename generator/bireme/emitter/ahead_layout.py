@@ -2,7 +2,7 @@
 
 ::
 
-    <model>_user/  <model>_slice/                          config.pbtxt  1/
+    <model>_user/  <model>_slice/                          config.pbtxt  1/ (<model>_user: another number)
     <model>_preprocess_user/  <model>_preprocess_slice/    as <model>_preprocess, with half of the plan
     <model>_dnn_user/  <model>_dnn_slice/                  as <model>_dnn, with a part of the network
 
@@ -38,7 +38,7 @@ def ahead_files(
     """
     names = AheadNames(contract.model)
     models: dict[str, dict[str, Writer]] = {
-        names.user: {"1/README.txt": _ENSEMBLE_NOTE},
+        names.user: {f"{_version(ahead)}/README.txt": _ENSEMBLE_NOTE},
         names.slice: {"1/README.txt": _ENSEMBLE_NOTE},
     }
     for model, plan in ((names.user_preprocess, ahead.user_plan), (names.slice_preprocess, ahead.slice_plan)):
@@ -62,6 +62,18 @@ def ahead_files(
         else:
             models[network.name]["1/BUILD_PLAN.txt"] = engine_note(contract, network).encode()
     return models
+
+
+def _version(ahead: UserAhead) -> int:
+    """Another version number for another build, 1 to 2^31.
+
+    Triton's response cache knows a model by name and version, not by content: had every build version 1, a
+    server that reloads it would go on answering with the states of the build before.
+    """
+    number = 0
+    for mark in ahead.marks:
+        number = number << 11 | mark
+    return number % (1 << 31) + 1
 
 
 def shared_files(contract: Contract, ahead: UserAhead) -> dict[str, tuple[str, ...]]:
