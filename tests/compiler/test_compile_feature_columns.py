@@ -39,7 +39,18 @@ COLUMNS = {
         lambda: [fc.embedding_column(fc.categorical_column_with_identity("tag", 9), 3)],
         CODE,
     ),
+    "identity with a default": (
+        lambda: [fc.embedding_column(fc.categorical_column_with_identity("tag", 9, default_value=0), 3)],
+        CODE,
+    ),
     "bucketized": (lambda: [buckets()], {}),
+    "bucketized embedding": (lambda: [fc.embedding_column(buckets(), 3)], {}),
+    "bucketized indicator": (lambda: [fc.indicator_column(buckets())], {}),
+    "crossed": (lambda: [fc.embedding_column(fc.crossed_column([buckets(), "tag"], 50), 3)], ONE),
+    "crossed strings": (
+        lambda: [fc.indicator_column(fc.crossed_column(["tag", "other"], 50))],
+        {**ONE, "other": (S, [None])},
+    ),
     "shared": (
         lambda: fc.shared_embedding_columns(
             [hashed(), fc.categorical_column_with_hash_bucket("other", 10)], 4
@@ -63,3 +74,16 @@ def test_columns(parity, name):
     compiled = parity(Tf1(build, ("age",)))
     embeds = [step for step in compiled.plan.steps if step.op == "embed"]
     assert len(embeds) == (2 if name == "shared" else 1)
+
+
+def test_ids_outside_get_the_default_and_absent_ones_nothing(parity):
+    make, more = COLUMNS["identity with a default"]
+
+    def build():
+        given = inputs(age=(F, [None]), **more)
+        features = {key: tf.expand_dims(x, 1) for key, x in given.items()}
+        x = fc.input_layer(features, [*make(), fc.numeric_column("age")])
+        return given, {"score": tf.matmul(x, weights("kernel", int(x.shape[1]), 1))[:, 0]}
+
+    codes = [-5, -1, 0, 8, 9, 1 << 40]
+    parity(Tf1(build, ("age",)), [{"user": {"age": 0.5}, "items": {"tag": codes}}])

@@ -20,6 +20,7 @@ from bireme.compiler import pooling
 from bireme.compiler.fold import GATHERS, table_reads
 from bireme.compiler.graph import Graph, Node, tf
 from bireme.compiler.lower_ids import ID_RULES
+from bireme.compiler.lower_places import PLACE_RULES
 from bireme.compiler.lower_pools import POOL_RULES, OneHotRows
 from bireme.compiler.lower_ragged import RAGGED_RULES
 from bireme.compiler.lower_sizes import SIZE_RULES
@@ -249,7 +250,15 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Squeeze": (_squeeze,),
     "Reshape": (_reshape,),
 }
-_OF_ELEMENTS = (PARTITION_RULES, POOL_RULES, SPARSE_RULES, WEIGHT_RULES, RAGGED_RULES, SIZE_RULES)
+_OF_ELEMENTS = (
+    PARTITION_RULES,
+    PLACE_RULES,
+    POOL_RULES,
+    SPARSE_RULES,
+    WEIGHT_RULES,
+    RAGGED_RULES,
+    SIZE_RULES,
+)
 for _more in (*_OF_ELEMENTS, TEXT_RULES, ID_RULES, SPLIT_RULES):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)

@@ -12,6 +12,7 @@ import numpy as np
 
 from bireme.compiler.graph import Node, node_of, tf
 from bireme.compiler.id_steps import OPERAND
+from bireme.compiler.sparse import Sizes
 from bireme.compiler.values import (
     Ids,
     Masked,
@@ -60,6 +61,7 @@ _COMPUTED = {
     "TruncateMod": "mod",
 }
 _DIVISIONS = ("floordiv", "floormod", "mod")
+_OF_TESTS = {"ne": "not_equal", "ge": "greater_equal", "gt": "greater", "lt": "less"}
 _TRUTHS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "not")
 
 
@@ -108,8 +110,8 @@ def as_integers(value: Value | None) -> Raw | Ids | None:
         return value
     if not isinstance(value, Masked):
         return None
-    if isinstance(value.source, Ids) and isinstance(value.value, int):
-        parameters = ("not_equal", "int64", (OPERAND, value.value))
+    if isinstance(value.source, Ids) and isinstance(value.value, int) and value.also is None:
+        parameters = (_OF_TESTS[value.test], "int64", (OPERAND, value.value))
         return Ids(value.source.feature, "compute", parameters, value.shape, True, sources=(value.source,))
     return None
 
@@ -158,6 +160,10 @@ def _operand(low: Lowering, node: Node, index: int) -> tuple[int | Source, Shape
         like = low.lower(producer.inputs[0])
         fill = int(producer.op == "OnesLike")
         return (fill, like.shape) if isinstance(like, (Raw, Ids)) else None
+    if producer.op == "Fill":
+        sizes, fill = low.meaning(producer.inputs[0]), low.scalar(producer, 1)
+        known = isinstance(sizes, Sizes) and not sizes.scalar and np.asarray(fill).dtype.kind in "ib"
+        return (int(fill), sizes.dims) if known and isinstance(sizes, Sizes) else None
     value = as_integers(low.lower(node.inputs[index]))
     return None if value is None else (value, value.shape)
 

@@ -253,7 +253,8 @@ def features_of(value: Value) -> tuple[str, ...]:
     if isinstance(value, Count):
         return features_of(value.mask)
     if isinstance(value, Masked):
-        return features_of(value.source)
+        more = features_of(value.also) if value.also is not None else ()
+        return tuple(dict.fromkeys((*features_of(value.source), *more)))
     if isinstance(value, Numbers):
         return features_of(value.source) if value.source is not None else (value.feature,)
     if isinstance(value, Raw) or not value.sources:
