@@ -6,9 +6,18 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from bireme.compiler.lifted import Context
-from bireme.compiler.row_values import Part, Rest, Segments, Slice, Stretched, Sum, Tensor, merge
+from bireme.compiler.row_values import Part, Rest, Segments, Slice, Stretched, Sum, Tensor, Term, merge
 
-__all__ = ["cut", "join", "map_blocks", "place", "reshape_concat"]
+__all__ = [
+    "cut",
+    "cut_part",
+    "join",
+    "map_blocks",
+    "part_of_terms",
+    "place",
+    "reshape_concat",
+    "reshape_part",
+]
 
 #: A concat along an inner dimension is worked on part by part; from this many parts on, whole.
 _FEW = 8
@@ -106,11 +115,15 @@ def reshape_part(lift: Context, part: Part, rest: Rest) -> Part:
 
 def part_of_terms(value: Sum, rest: Rest, change: Callable[[Tensor], Tensor]) -> Sum:
     """A sum with all factors changed in the same way."""
-    terms = []
-    for term in value.terms:
-        factors = {factor.side: change(factor) for factor in term.factors}
-        terms.append(type(term)(term.scale, factors.get("user"), factors.get("item")))
-    return Sum(tuple(terms), rest)
+    terms = tuple(
+        Term(
+            term.scale,
+            user=None if term.user is None else change(term.user),
+            item=None if term.item is None else change(term.item),
+        )
+        for term in value.terms
+    )
+    return Sum(terms, rest)
 
 
 def _without_ones(rest: Rest) -> Rest:

@@ -22,7 +22,7 @@ from bireme.compiler.row_values import (
     broadcast,
 )
 
-__all__ = ["add", "add_factor", "add_weight", "as_terms", "multiply", "scale", "total"]
+__all__ = ["add", "add_factor", "add_weight", "as_terms", "is_number", "multiply", "scale", "total"]
 
 
 def as_terms(lift: Context, value: Lifted) -> list[Term]:
