@@ -86,6 +86,9 @@ bench-user-ahead: $(SAVED_MODEL) ## ten slices that share one user against ten r
 .PHONY: bench-build
 bench-build: $(SAVED_MODEL) ## what a build takes: the example, and 300 features with 2 GB of tables
 	$(BIN)/python perf/build_bench.py --spec $(SPEC) --single --out perf/results/build.json
+.PHONY: precision
+precision: $(INSTALLED) ## what FP16 costs in AUC and ranks, on models trained on the spot: table, JSON, picture
+	$(BIN)/python perf/precision.py --out perf/results/precision.json
 
 .PHONY: lint
 lint: $(INSTALLED) ## ruff and mypy

@@ -1,0 +1,1 @@
+"""Models, clicks and picture of the precision record."""
