@@ -57,6 +57,13 @@ def vocabulary_table(keys: Any, unknown: int) -> Any:
     return tf.lookup.StaticVocabularyTable(source, unknown, lookup_key_dtype=kind)
 
 
+def filled(kind: str) -> Any:
+    more = {"empty_key": "<e>", "deleted_key": "<d>"} if kind == "DenseHashTable" else {}
+    made = getattr(tf.lookup.experimental, kind)(S, I64, default_value=4, **more)
+    made.insert(tf.constant(["a", "b", "ä"]), tf.constant([1, 2, 3], I64))
+    return made
+
+
 KERAS: dict[str, Callable[[], Made]] = {
     "hashed integers": keras_layer(lambda: layers.Hashing(11), 11, "int64"),
     "hashed short integers": keras_layer(lambda: layers.Hashing(11), 11, "int32"),
@@ -140,6 +147,12 @@ PLAIN: dict[str, Callable[[], Made]] = {
         5,
         {"first": table([1, 2, 3], [30, 20, 10], 0), "second": table([10, 20], [4, 3], 1)},
         code=(I64, [None]),
+    ),
+    "a table that was filled in training": ids_model(
+        lambda m, word: m.words.lookup(word), 5, {"words": filled("MutableHashTable")}, word=(S, [None])
+    ),
+    "a dense table that was filled in training": ids_model(
+        lambda m, word: m.words.lookup(word), 5, {"words": filled("DenseHashTable")}, word=(S, [None])
     ),
     "words of words": ids_model(
         lambda m, word: m.groups.lookup(m.brands.lookup(word)),

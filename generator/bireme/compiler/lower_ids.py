@@ -85,6 +85,8 @@ def find(low: Lowering, node: Node) -> Value | None:
     kinds = (tf.as_dtype(node.attr["Tin"].type), tf.as_dtype(node.attr["Tout"].type))
     if capture is None or default is None or kinds[1] not in (*_INTEGERS, tf.string):
         return None
+    if low.constant(node, 2).ndim:  # type: ignore[union-attr]
+        return None  # a vector for every key
     source = as_text(keys) if kinds[0] == tf.string else as_integers(keys) if kinds[0] in _INTEGERS else None
     if source is None or export_table(capture.handle, *kinds)[1].ndim != 1:
         return None

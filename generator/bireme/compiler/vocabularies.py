@@ -80,7 +80,13 @@ def export_table(handle: Any, keys: Any, values: Any) -> tuple[np.ndarray[Any, A
         values: dtype of the values.
     """
     found = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=keys, Tvalues=values)
-    return found[0].numpy(), found[1].numpy()
+    known, ids = found[0].numpy(), found[1].numpy()
+    if ids.shape != (*known.shape, 1):
+        return known, ids
+    # A DenseHashTable exports its buckets as they are: empty ones all have one key, which is not to be used.
+    _, first, counts = np.unique(known, return_index=True, return_counts=True)
+    once = np.sort(first[counts == 1])
+    return known[once], ids[once, 0]
 
 
 def check_ids(
