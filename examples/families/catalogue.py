@@ -34,7 +34,8 @@ GROUPS = (
         "deepctr_FNN", "deepctr_CCPM", "deepctr_FGCNN", "deepctr_MLR", "deepctr_IFM", "deepctr_DIFM",
         "deepctr_ONN", "deepctr_FwFM", "deepctr_EDCN", "deepctr_DeepFEFM", "deepctr_FLEN",
         "deepctr_DeepFM_strings",
-        "deepctr_DeepFM_bags", "deepctr_DIN", "deepctr_DIN_dice", "deepctr_BST", "deepctr_DSIN",
+        "deepctr_DeepFM_bags", "deepctr_DeepFM_weights", "deepctr_DIN", "deepctr_DIN_dice", "deepctr_BST",
+        "deepctr_DSIN",
         "deepctr_SharedBottom", "deepctr_ESMM", "deepctr_MMOE", "deepctr_PLE",
     )),
     Group("recommenders", "TensorFlow Recommenders 0.7.7", True, (

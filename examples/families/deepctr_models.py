@@ -7,6 +7,7 @@ import os
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -109,22 +110,32 @@ def _hashed() -> Made:
     )
 
 
+def _bag(name: str, combiner: str, **more: Any) -> Any:
+    return VarLenSparseFeat(SparseFeat(name, 60, embedding_dim=_DIM), _LENGTH, combiner, **more)
+
+
 def _varlen() -> Made:
-    """Bags of every kind: by mask, by length, weighted, summed, the maximum; and a dense vector."""
-
-    def bag(name: str, combiner: str, **more: Any) -> Any:
-        return VarLenSparseFeat(SparseFeat(name, 60, embedding_dim=_DIM), _LENGTH, combiner, **more)
-
+    """Bags of every kind: by mask, by length, summed, the maximum; and a dense vector."""
     bags = [
-        bag("mean_bag", "mean"),
-        bag("sum_bag", "sum"),
-        bag("max_bag", "max"),
-        bag("long_bag", "mean", length_name="long_bag_length"),
-        bag("weighted_bag", "sum", weight_name="weighted_bag_weight"),
+        _bag("mean_bag", "mean"),
+        _bag("sum_bag", "sum"),
+        _bag("max_bag", "max"),
+        _bag("long_bag", "mean", length_name="long_bag_length"),
     ]
     columns = [*_fields(), *bags, DenseFeat("picture", 6)]
     mine = ("sum_bag", "long_bag", "long_bag_length")
     return _made(models.DeepFM(columns, columns, dnn_hidden_units=_UNITS), columns, mine)
+
+
+def _weighted() -> Made:
+    """Bags with a weight for each element, normalised by a softmax and as they are."""
+    columns = [
+        *_fields(),
+        _bag("soft_bag", "sum", weight_name="soft_weight"),
+        _bag("plain_bag", "mean", weight_name="plain_weight", weight_norm=False),
+    ]
+    model = models.DeepFM(columns, columns, dnn_hidden_units=_UNITS)
+    return _made(model, columns, ("soft_bag", "soft_weight"))
 
 
 def _history(prefix: str = "hist_") -> list[Any]:
@@ -138,11 +149,13 @@ def _history(prefix: str = "hist_") -> list[Any]:
     ]
 
 
-def _attention(name: str, **options: Any) -> Callable[[], Made]:
+def _attention(name: str, unused: tuple[str, ...] = (), **options: Any) -> Callable[[], Made]:
     def make() -> Made:
         columns = [*_fields(), *_history()]
         model = getattr(models, name)(columns, ["item_id", "cate_id"], dnn_hidden_units=_UNITS, **options)
-        return _made(model, columns, ("hist_item_id", "hist_cate_id", "seq_length"))
+        made = _made(model, columns, ("hist_item_id", "hist_cate_id", "seq_length"))
+        draws = {name: draw for name, draw in made.draws.items() if name not in unused}
+        return replace(made, draws=draws, user=tuple(name for name in made.user if name not in unused))
 
     return make
 
@@ -207,8 +220,9 @@ MODELS: dict[str, Callable[[], Made]] = {
     "deepctr_FLEN": _flen,
     "deepctr_DeepFM_strings": _hashed,
     "deepctr_DeepFM_bags": _varlen,
-    "deepctr_DIN": _attention("DIN", att_hidden_size=(16, 8), dnn_use_bn=True),
-    "deepctr_DIN_dice": _attention("DIN", att_hidden_size=(16, 8), att_activation="dice"),
+    "deepctr_DeepFM_weights": _weighted,
+    "deepctr_DIN": _attention("DIN", ("seq_length",), att_hidden_size=(16, 8), dnn_use_bn=True),
+    "deepctr_DIN_dice": _attention("DIN", ("seq_length",), att_hidden_size=(16, 8), att_activation="dice"),
     "deepctr_BST": _attention("BST", att_head_num=4),
     "deepctr_DSIN": _dsin,
     "deepctr_SharedBottom": _tasks("SharedBottom", bottom_dnn_hidden_units=_UNITS),
