@@ -88,9 +88,9 @@ class Raw:
         raw = self.new("brand", "string", words(_BRANDS))
         return _embed("brand", layers.StringLookup(vocabulary=_BRANDS)(raw), len(_BRANDS) + 1)
 
-    def history(self, length: int = 6, name: str = "history") -> tuple[Any, Any]:
-        """Categories seen: ids [rows, length] and which of them are real (0 or 1)."""
-        raw = self.new(name, "string", words(_CATEGORIES, length, pad=""), (length,))
+    def history(self, length: int, least: int = 0) -> tuple[Any, Any]:
+        """Categories seen, `least` or more: ids [rows, length] and which of them are real (0 or 1)."""
+        raw = self.new("history", "string", words(_CATEGORIES, length, pad="", least=least), (length,))
         found = layers.StringLookup(vocabulary=_CATEGORIES, mask_token="")(raw)
         return found, ops.cast(ops.not_equal(found, 0), "float32")
 

@@ -90,9 +90,9 @@ def _bst() -> Made:
 
 
 def _youtube() -> Made:
-    """Mean of the history with Keras's own mask (mask_zero)."""
+    """Mean of the history with Keras's own mask (mask_zero); Keras gives NaN for an empty one."""
     raw = Raw()
-    found, _ = raw.history(_LENGTH)
+    found, _ = raw.history(_LENGTH, least=1)
     seen = layers.Embedding(_ROWS, DIM, mask_zero=True, name="category_embedding")(found)
     user = dense(ops.concatenate([layers.GlobalAveragePooling1D()(seen), raw.age()], axis=-1), 24, 8)
     item = dense(ops.concatenate([raw.item_id(), raw.shop(), raw.price()], axis=-1), 24, 8)

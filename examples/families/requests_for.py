@@ -45,7 +45,7 @@ def _values(draw: Draw, rows: int, rng: np.random.Generator) -> list[Any]:
     sequences = [flat[row * length : (row + 1) * length] for row in range(rows)]
     if draw["pad"] is not None:
         for sequence in sequences:
-            real = int(rng.integers(0, length + 1))
+            real = int(rng.integers(draw["least"], length + 1))
             sequence[real:] = [draw["pad"]] * (length - real)
     return sequences
 

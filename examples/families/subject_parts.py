@@ -38,7 +38,9 @@ class Made:
     tells: str = ""
 
 
-def words(known: Iterable[str], length: Length = None, unknown: float = 0.1, pad: str | None = None) -> Draw:
+def words(
+    known: Iterable[str], length: Length = None, unknown: float = 0.1, pad: str | None = None, least: int = 0
+) -> Draw:
     """Strings: mostly of `known`, a share of `unknown` others (empty, non-ASCII, long, with a NUL).
 
     Args:
@@ -46,13 +48,15 @@ def words(known: Iterable[str], length: Length = None, unknown: float = 0.1, pad
         length: of a sequence.
         unknown: share of strings outside.
         pad: a sequence of fixed length is filled up with it from a random place on.
+        least: elements before that place.
     """
-    return {"kind": "words", "known": list(known), "length": length, "unknown": unknown, "pad": pad}
+    draw = {"kind": "words", "known": list(known), "length": length, "unknown": unknown, "pad": pad}
+    return {**draw, "least": least}
 
 
 def ids(low: int, high: int, length: Length = None, pad: int | None = None) -> Draw:
     """Integers in [low, high); see `words` for the rest."""
-    return {"kind": "ids", "low": low, "high": high, "length": length, "pad": pad}
+    return {"kind": "ids", "low": low, "high": high, "length": length, "pad": pad, "least": 0}
 
 
 def numbers(low: float = 0.0, high: float = 5.0, length: Length = None) -> Draw:

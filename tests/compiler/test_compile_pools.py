@@ -123,6 +123,45 @@ def test_one_hot_of_ids_outside_is_nothing(parity):
     parity(model, [{"user": {"price": 0.5}, "items": {"code": codes}}])
 
 
+def test_counts_in_integers_that_are_cast_later(parity):
+    """As the lookup layers count; a word that is masked has an id beyond every row."""
+    words = ["red", "green", "blue"]
+    inputs = Inputs()
+    tags, kind = inputs("tags", "string", (4,)), inputs("kind", "string", (1,))
+    code, price = inputs("code", "int32", (1,)), inputs("price", "float32", (1,))
+    parts = [
+        layers.StringLookup(vocabulary=words, output_mode="multi_hot", mask_token="", oov_token="[UNK]")(
+            tags
+        ),
+        layers.StringLookup(vocabulary=words, output_mode="count", num_oov_indices=2)(tags),
+        layers.StringLookup(vocabulary=words, output_mode="one_hot")(kind),
+        layers.CategoryEncoding(6, output_mode="one_hot")(code),
+        price,
+    ]
+    model = Made(keras_model(inputs, {"s": head(layers.Concatenate()(parts), "h")}), ("tags", "price"))
+    request = {
+        "user": {"tags": ["red", "red", "", "?"], "price": 0.5},
+        "items": {"kind": ["blue"], "code": [5]},
+    }
+    compiled = parity(model, [request])
+    steps = [step for step in compiled.plan.steps if step.op == "embed"]
+    assert [step.pool for step in steps] == ["max", "sum", "sum", "sum"]
+
+
+def test_a_number_in_the_signature_with_a_dimension_of_one_behind_its_sequence(parity):
+    """A weight for each element, [rows, length, 1], as DeepCTR has them."""
+    inputs = Inputs()
+    ids, weights = inputs("ids", "int64", (4,)), inputs("weights", "float32", (4, 1))
+    price = inputs("price", "float32")
+    pooled = ops.sum(rows(ids) * present(ids) * weights, axis=1)
+    score = head(ops.concatenate([pooled, column(price)], -1), "h")
+    request = {
+        "user": {"ids": [1, 2, 0, 3], "weights": [0.5, 2.0, 7.0, -1.0]},
+        "items": {"price": [1.0, 2.0]},
+    }
+    parity(Made(keras_model(inputs, {"s": score}), ("ids", "weights")), [request])
+
+
 def test_one_hot_rows_leave_in_pieces():
     from bireme.compiler.lower_pools import OneHotRows
     from bireme.compiler.tables_export import row_chunks

@@ -72,7 +72,8 @@ def symbolic_shapes(model: SavedModel, names: Iterable[str]) -> dict[str, Any]:
             shapes |= meanings(model.composites[name])
             continue
         shape = model.inputs[name].shape
-        shapes[name] = ("R",) if shape.rank == 1 else ("R", 1) if shape[1] == 1 else ("R", "L")
+        row = ("R",) if shape.rank == 1 else ("R", 1) if shape[1] == 1 else ("R", "L")
+        shapes[name] = row if shape.rank < 3 else (*row, 1)
     return shapes
 
 
@@ -113,6 +114,8 @@ def _check_padding(model: SavedModel, name: str) -> None:
 def _length(model: SavedModel, name: str) -> int | None:
     """None for a single value, -1 for a sequence of any length, else its length."""
     shape = model.features[name].shape
+    if shape.rank == 3 and shape[2] == 1:  # a sequence of vectors of one number, as DeepCTR has weights
+        shape = shape[:2]
     if shape.rank not in (1, 2) or shape[0] is not None or 0 in shape:
         raise CompileError(
             f"input '{name}'",

@@ -111,8 +111,8 @@ def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dic
         rows: feature → [N] or [N, L], for the features that are served.
 
     Returns:
-        Signature input → values in the shape that the signature asks for ([N, 1] for some single values); a
-        sparse or ragged feature as its parts.
+        Signature input → values in the shape that the signature asks for ([N, 1] for some single values,
+        [N, L, 1] for some sequences); a sparse or ragged feature as its parts.
     """
     count = len(next(iter(rows.values())))
     filled = {}
@@ -122,10 +122,9 @@ def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dic
             shape = (count, *(size or 1 for size in (spec.shape[1:] if spec.shape.rank else ())))
             kind = object if text else spec.dtype.as_numpy_dtype
             filled[name] = np.full(shape, b"" if text else 0, dtype=kind)
-        elif spec.shape.rank == 2 and rows[name].ndim == 1:
-            filled[name] = rows[name][:, None]
         else:
-            filled[name] = rows[name]
+            ones = (spec.shape.rank or 0) - rows[name].ndim
+            filled[name] = rows[name].reshape(*rows[name].shape, *(1 for _ in range(ones)))
     dtypes = {name: spec.dtype.as_numpy_dtype for name, spec in model.inputs.items()}
     for composite in model.composites.values():
         filled |= composite.split(filled.pop(composite.name), dtypes)

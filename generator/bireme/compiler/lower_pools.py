@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from bireme.compiler.values import (
     Count,
     Ids,
     Masked,
+    Numbers,
     Raw,
     Rows,
     Value,
@@ -134,13 +136,40 @@ def _reshaped(low: Lowering, node: Node) -> Meaning | None:
     return shaped if isinstance(shaped, Scaled) else None
 
 
-def _one_hot(low: Lowering, node: Node) -> Meaning | None:
+def _as_floats(rule: Callable[[Lowering, Node], Rows | None]) -> Callable[[Lowering, Node], Rows | None]:
+    """A rule for counts that are floats; integers have a meaning once they are cast: `_cast_counts`."""
+
+    def checked(low: Lowering, node: Node) -> Rows | None:
+        return rule(low, node) if node.attr["T"].type == tf.float32 else None
+
+    return checked
+
+
+def _cast_counts(low: Lowering, node: Node) -> Meaning | None:
+    """Counts in integers, cast to float32."""
+    source = low.graph.producer(node.inputs[0])
+    rule = {"OneHot": _one_hot, "DenseBincount": _bag}.get(source.op)
+    return rule(low, source) if rule is not None and node.attr["DstT"].type == tf.float32 else None
+
+
+def _counted(low: Lowering, ref: str) -> Ids | None:
+    """Ids, also those of an integer feature that went through float32: what that rounds has no row."""
+    node, value = low.graph.producer(ref), low.lower(ref)
+    if value is None and node.op == "Cast":
+        before = low.lower(node.inputs[0])
+        if isinstance(before, Numbers) and not before.chain and before.source is None:
+            dtype = tf.as_dtype(low.graph.nodes[low.graph.features[before.feature]].attr["dtype"].type)
+            return as_ids(Raw(before.feature, dtype.name, before.shape))
+    return as_ids(value)
+
+
+def _one_hot(low: Lowering, node: Node) -> Rows | None:
     """`one_hot`: ids as rows of a unit matrix, nothing where it has none."""
-    ids, size = as_ids(low.lower(node.inputs[0])), low.scalar(node, 1)
+    ids, size = _counted(low, node.inputs[0]), low.scalar(node, 1)
     last = node.attr["axis"].i in (-1, len(ids.shape) if ids is not None else -1)
     if ids is None or size is None or not last or low.scalar(node, 2) != 1 or low.scalar(node, 3) != 0:
         return None
-    return _unit_rows(low, ids, int(size)) if node.attr["T"].type == tf.float32 else None
+    return _unit_rows(low, ids, int(size))
 
 
 def _unit_rows(low: Lowering, ids: Ids, size: int) -> Rows | None:
@@ -155,16 +184,16 @@ def _unit_rows(low: Lowering, ids: Ids, size: int) -> Rows | None:
     return rows if sequence_axis(ids.shape) is not None else replace(rows, pool="sum")
 
 
-def _bag(low: Lowering, node: Node) -> Meaning | None:
+def _bag(low: Lowering, node: Node) -> Rows | None:
     """`DenseBincount` without weights: how often, or whether, each id is in a row."""
     source = low.graph.producer(node.inputs[0])
-    while source.op == "Cast" and low.lower(source.output) is None:
+    while source.op == "Cast" and _counted(low, source.output) is None:
         source = low.graph.producer(source.inputs[0])  # there and back through float32
-    ids, size, weights = as_ids(low.lower(source.output)), _size(low, node), low.constant(node, 2)
+    ids, size, weights = _counted(low, source.output), _size(low, node), low.constant(node, 2)
     if ids is None or ids.shape != ("R", "L") or size is None or weights is None or weights.size:
         return None
     rows = _unit_rows(low, ids, size)
-    if rows is None or node.attr["T"].type != tf.float32:
+    if rows is None:
         return None
     return replace(rows, pool="max" if node.attr["binary_output"].b else "sum", shape=("R", size))
 
@@ -199,7 +228,8 @@ POOL_RULES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("RealDiv", "DivNoNan"), (_by_root,)),
     "Mul": (_scaled, _weighted),
     **dict.fromkeys(("ExpandDims", "StridedSlice"), (_reshaped,)),
-    "OneHot": (_one_hot,),
-    "DenseBincount": (_bag,),
+    "OneHot": (_as_floats(_one_hot),),
+    "DenseBincount": (_as_floats(_bag),),
+    "Cast": (_cast_counts,),
     "SparseToDense": (_dense,),
 }

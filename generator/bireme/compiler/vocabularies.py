@@ -106,13 +106,22 @@ def check_ids(
             continue
         maker = makers[step.ids]
         largest = _largest_id(maker, makers, sources)
-        if largest >= rows[step.table]:
+        if largest >= rows[step.table] and not _bounded(step.mask, step.ids, rows[step.table]):
             raise CompileError(
                 f"feature '{features_behind(steps, maker.name)[0]}'",
                 f"can get id {largest} from its {maker.op.replace('_', ' ')},"
                 f" but embedding table '{step.table}' has rows 0 to {rows[step.table] - 1}",
                 "correct the size of the table or of the vocabulary and export the model again",
             )
+
+
+def _bounded(mask: p.Mask | None, ids: str, rows: int) -> bool:
+    """Whether a mask admits only ids that a table has rows for."""
+    while mask is not None:
+        if (mask.of, mask.test) == (ids, "lt") and isinstance(mask.value, int) and mask.value <= rows:
+            return True
+        mask = mask.also
+    return False
 
 
 def _largest_id(
