@@ -30,6 +30,7 @@ from machine import describe
 from ratios import spread
 
 _PERF = Path(__file__).parent
+_LARGE = 1 << 28  # bytes of tables from which on memory is compared with them: TensorFlow alone takes that
 _EVERY = 0.02  # seconds between two looks at the memory
 _console = Console(stderr=True)
 
@@ -160,7 +161,7 @@ def show(cases: Sequence[dict[str, Any]]) -> Table:
             f"{case['table_bytes'] / 1e6:.1f}",
             f"{seconds['median']:.1f} ({seconds['lowest']:.1f}–{seconds['highest']:.1f})",
             f"{case['anonymous_peak_bytes'] / 1e6:.0f} MB",
-            f"{case['anonymous_peak_over_tables']:.2f}",
+            f"{case['anonymous_peak_over_tables']:.2f}" if case["table_bytes"] > _LARGE else "",
             f"{case['high_water_bytes'] / 1e6:.0f} MB",
         )
     return table
