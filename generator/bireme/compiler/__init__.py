@@ -30,5 +30,5 @@ What they stand on:
 * `features`, `samples`: the spec against the model
 * `check`, `acceptance`: every pass against the original
 * `storage`, `storage_check`, `storage_report`, `ranking`: tables in fewer bytes
-* `tidy`: memory
+* `tidy`, `parked`: memory
 """

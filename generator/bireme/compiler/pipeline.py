@@ -21,6 +21,7 @@ from bireme.compiler.features import check_task_names, read_features, symbolic_s
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
+from bireme.compiler.parked import park
 from bireme.compiler.precision import Precision, choose_precision, full_precision
 from bireme.compiler.ranking import Change, Limits
 from bireme.compiler.rows_first import rows_first
@@ -93,6 +94,8 @@ def compile_model(
     """
     progress("load")
     model = SavedModel(spec.saved_model, spec.signature, spec.padding)
+    if scratch is not None:
+        park(model.function.graph.variables, scratch)
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs)}
     check_task_names(graphs["load"].outputs)
     for name, run in (("unroll", unroll), ("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
