@@ -132,7 +132,18 @@ def test_a_change_of_the_model_changes_the_repository(make_spec, tmp_path):
 def test_progress_names_the_passes_in_order(make_spec, tmp_path):
     seen: list[str] = []
     built = build(make_spec(), tmp_path / "repository", progress=seen.append)
-    assert seen == ["load", "trim", "fold", "batchnorm", "split", "dense", "user_once", "check", "emit"]
+    assert seen == [
+        "load",
+        "unroll",
+        "trim",
+        "fold",
+        "batchnorm",
+        "split",
+        "dense",
+        "user_once",
+        "check",
+        "emit",
+    ]
     assert [folder.name for folder in built.folders] == ["shop_preprocess", "shop_dnn", "shop"]
     assert all(folder.is_dir() for folder in built.folders)
     assert built.report["tasks"] == ["buy", "click"]
