@@ -37,11 +37,13 @@ class Dense:
         inputs: name → (side, shape behind the row dimension), all float32.
         function: tensors by name → score [rows] or [rows, 1], or several by task.
         parts: what the function captures.
+        listwise: whether the rows are one list.
     """
 
     inputs: dict[str, tuple[Side, tuple[int, ...]]]
     function: Callable[..., Any]
     parts: dict[str, Any] = field(default_factory=dict)
+    listwise: bool = False
 
     @classmethod
     def of_keras(
@@ -102,7 +104,14 @@ class DenseChain:
 
     @cached_property
     def lifted(self) -> onnx.ModelProto:
-        return user_once(self.rowwise, self.boundaries, self.widths["user"], self.widths["item"], "float32")
+        return user_once(
+            self.rowwise,
+            self.boundaries,
+            self.widths["user"],
+            self.widths["item"],
+            "float32",
+            self.dense.listwise,
+        )
 
     def halves(self, users: int, candidates: int, seed: int = 0) -> Arrays:
         """`user` and `items`."""
@@ -123,22 +132,34 @@ class DenseChain:
             feeds[boundary.name] = columns.reshape(users * candidates, *boundary.shape)
         return feeds
 
+    def expected(self, halves: Arrays) -> Arrays:
+        """The original's scores [users, candidates]; a listwise model sees one user's rows at a time."""
+        users, candidates, _ = halves["items"].shape
+        each = [{name: value[u : u + 1] for name, value in halves.items()} for u in range(users)]
+        parts = [self.original.predict(self.rows(one)) for one in (each if self.dense.listwise else [halves])]
+        return {
+            task: np.concatenate([part[task].reshape(-1) for part in parts]).reshape(users, candidates)
+            for task in parts[0]
+        }
+
     def check(self, tolerance: float = 1e-5) -> None:
         """Lifted scores are the original's for any users and candidates, whatever stands behind them."""
         run = runner(self.lifted)
         for users, candidates in ((1, 1), (1, 7), (3, 7), (1, 64)):
             halves = self.halves(users, candidates, seed=candidates)
             found = run(halves)
-            wanted = self.original.predict(self.rows(halves))
+            wanted = self.expected(halves)
             filler = np.random.default_rng(1).normal(size=(users, 5, self.widths["item"])).astype(np.float32)
             filler[:, ::2] = 1e30
             padded = run({"user": halves["user"], "items": np.concatenate([halves["items"], filler], axis=1)})
             for task, scores in found.items():
-                expected = wanted[task].reshape(users, candidates)
+                expected = wanted[task]
                 assert np.isfinite(expected).all()
                 assert candidates == 1 or np.ptp(expected) > 1e-3, "the scores tell nothing apart"
                 scale = max(1.0, float(np.abs(expected).max()))
                 np.testing.assert_allclose(scores, expected, rtol=0, atol=tolerance * scale)
+                if self.dense.listwise:
+                    continue
                 np.testing.assert_allclose(
                     padded[task][:, :candidates], scores, rtol=0, atol=tolerance * scale, err_msg="padding"
                 )

@@ -158,6 +158,10 @@ class Bench:
         """Element type and shape of a tensor."""
         self._facts[name] = _Fact(element, shape)
 
+    def element(self, name: str) -> int:
+        """Element type of a tensor."""
+        return self._facts[name].element
+
     def shape(self, name: str) -> list[Dim] | None:
         """Row-wise shape of a tensor, if all of it is known."""
         if name in self.constants:

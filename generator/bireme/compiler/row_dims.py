@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-__all__ = ["Dim", "Rows", "Sizes", "evaluate", "resolve"]
+__all__ = ["Dim", "Rows", "Sizes", "evaluate", "resolve", "sizes_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -47,6 +47,13 @@ class Sizes:
         if any(isinstance(value, Rows) for value in self.values.flat):
             return None
         return np.asarray(self.values, dtype=self.dtype)
+
+
+def sizes_of(value: Array | None) -> Sizes | None:
+    """A constant as sizes, if it may be one."""
+    if value is None or not np.issubdtype(value.dtype, np.integer):
+        return None
+    return Sizes(value.astype(object), value.dtype)
 
 
 class _UnknownError(Exception):
@@ -201,13 +208,13 @@ def resolve(wanted: Sequence[Dim], shape: Sequence[Dim], allow_zero: bool = Fals
     size, rows = _product(shape)
     known, known_rows = _product([value for value in result if value != -1])
     if result.count(-1) == 1:
-        if known <= 0 or size % known or known_rows > rows:
+        if known <= 0 or size % known or rows - known_rows not in (0, 1):
             return None
         left = size // known
         result[result.index(-1)] = Rows(left) if rows > known_rows else left
     elif (size, rows) != (known, known_rows):
         return None
-    return result if min(size, known) > 0 and rows <= 1 else None
+    return result if min(size, known) > 0 else None
 
 
 def _product(shape: Sequence[Dim]) -> tuple[int, int]:

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 import onnx
 
 from bireme.compiler.canonical import canonicalise
 from bireme.compiler.row_bench import Bench, NoViewError, View, attributes_of
-from bireme.compiler.row_dims import Dim, Rows, Sizes, evaluate
+from bireme.compiler.row_dims import Dim, Rows, Sizes, evaluate, sizes_of
 from bireme.compiler.row_picks import gather_picks, picks_of
 from bireme.compiler.row_view_math import VIEWS
 
@@ -120,10 +119,7 @@ class _Walk:
         return True
 
     def _sizes(self, name: str) -> Sizes | None:
-        value = self.bench.constants.get(name)
-        if value is not None and np.issubdtype(value.dtype, np.integer):
-            return Sizes(value.astype(object), value.dtype)
-        return self.bench.sizes.get(name)
+        return self.bench.sizes.get(name) or sizes_of(self.bench.constants.get(name))
 
     def _copy(self, node: onnx.NodeProto, known: bool = True) -> None:
         """The node as it is, on bases where they are the tensors themselves.

@@ -15,13 +15,17 @@ import onnx
 from bireme.compiler.canonical import canonicalise
 from bireme.compiler.dense import OPSET
 from bireme.compiler.lifted import Context, Writer
+from bireme.compiler.listwise import Listwise
 from bireme.compiler.parallel import merge_parallel
 from bireme.compiler.row_ops import HANDLERS
+from bireme.compiler.row_shapes import row_shapes
 from bireme.compiler.row_values import Const, Lifted, Slice
 from bireme.compiler.split import Boundary
 from bireme.errors import CompileError
 
 __all__ = ["user_once"]
+
+_OR_LISTWISE = "; or, if the model ranks a list as a whole, set `listwise: true` in the spec"
 
 
 def user_once(
@@ -30,6 +34,7 @@ def user_once(
     user_width: int,
     item_width: int,
     handover: str,
+    listwise: bool = False,
 ) -> onnx.ModelProto:
     """Rewrite the row-wise dense network.
 
@@ -39,6 +44,7 @@ def user_once(
         user_width: columns of `user`.
         item_width: columns of `items`.
         handover: dtype of both inputs, "float32" or "float16".
+        listwise: the rows are one user's list, so ops along them become ops along the candidates.
 
     Returns:
         ONNX with inputs `user` [users, user_width] and `items` [users, candidates, item_width] and one FP32
@@ -48,7 +54,7 @@ def user_once(
         CompileError: an op may mix candidates.
     """
     tasks = [output.name for output in rowwise.graph.output]
-    lift = _Lift(rowwise, boundaries, Writer(user_width, item_width, handover, tasks))
+    lift = _Lift(rowwise, boundaries, Writer(user_width, item_width, handover, tasks), listwise)
     for node in rowwise.graph.node:
         lift.node(node)
     element = onnx.TensorProto.FLOAT16 if handover == "float16" else onnx.TensorProto.FLOAT
@@ -81,8 +87,11 @@ def user_once(
 class _Lift:
     """Walks the row-wise graph once, in order."""
 
-    def __init__(self, rowwise: onnx.ModelProto, boundaries: Sequence[Boundary], writer: Writer) -> None:
+    def __init__(
+        self, rowwise: onnx.ModelProto, boundaries: Sequence[Boundary], writer: Writer, listwise: bool
+    ) -> None:
         self.writer = writer
+        self.lists = Listwise(writer, row_shapes(rowwise)) if listwise else None
         inferred = onnx.shape_inference.infer_shapes(rowwise, strict_mode=True, data_prop=True)
         rests = {
             value.name: tuple(d.dim_value for d in value.type.tensor_type.shape.dim[1:])
@@ -108,14 +117,18 @@ class _Lift:
             return
         handler = HANDLERS.get(node.op_type) if all(node.input) else None
         result = None
-        if handler is not None:
-            result = handler(self.context, node, [self.values[name] for name in node.input], attributes)
+        inputs = [self.values.get(name) for name in node.input]
+        values = [value for value in inputs if value is not None]
+        if handler is not None and len(values) == len(inputs):
+            result = handler(self.context, node, values, attributes)
+        if result is None and self.lists is not None and self.lists.node(node, inputs, attributes):
+            return
         results = result if isinstance(result, tuple) else (result,) if result is not None else ()
         if len(results) != len(node.output):
             raise CompileError(
                 f"op {node.op_type} (node '{node.doc_string or node.name}')",
                 "is not known to keep candidates apart, so bucket padding could change real scores",
-                "replace it by an op that treats every row on its own",
+                "replace it by an op that treats every row on its own" + ("" if self.lists else _OR_LISTWISE),
             )
         self.values.update(zip(node.output, results, strict=True))
 
@@ -126,6 +139,9 @@ class _Lift:
             CompileError: it is more than one number a candidate.
         """
         self.writer.origin = task
+        if self.lists is not None and task not in self.values:
+            self.lists.output(task)
+            return
         value = self.writer.expand(self.writer.write(self.values[task]))
         if value.rest not in ((), (1,)):
             raise CompileError(
