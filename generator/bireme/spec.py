@@ -66,6 +66,8 @@ class BuildSpec(BaseModel):
     has fewer than another. Default: the empty string, or −1. An element of this value counts as absent."""
     buckets: tuple[StrictInt, ...] = (64, 128, 256, 512)
     """Candidate counts that the DNN is prepared for. A request is padded to the next one."""
+    listwise: bool = False
+    """The model ranks a list as a whole: scores depend on the other candidates. N must then be a bucket."""
     max_users: StrictInt = Field(default=16, ge=1, le=1024)
     """Users that one DNN execution may hold (Triton's max_batch_size)."""
     storage: Storage | dict[str, Storage] = "float32"
@@ -115,6 +117,8 @@ class Contract(BaseModel):
     buckets: tuple[int, ...]
     max_users: int
     target: Target
+    listwise: bool = False
+    """Whether N must be one of `buckets`."""
     handover: Literal["float32", "float16"] = "float32"
     """Dtype of `user` and `items` between the steps: FP16 halves the hop. The compiler decides it: a feature
     that FP16 cannot hold keeps it FP32."""

@@ -40,8 +40,10 @@ UNKNOWN = (b"", "ключ".encode(), "未知".encode(), b"a\0", b"x" * 70, b"?")
 _DRAWN_FROM = 500
 
 
-def edge_counts(buckets: Sequence[int]) -> list[int]:
-    """1, and b−1, b, b+1 around every bucket, as far as a request may go."""
+def edge_counts(buckets: Sequence[int], listwise: bool = False) -> list[int]:
+    """1, and b−1, b, b+1 around every bucket, as far as a request may go; for whole lists the buckets."""
+    if listwise:
+        return list(buckets)
     around = {1, *(bucket + d for bucket in buckets for d in (-1, 0, 1))}
     return sorted(count for count in around if 1 <= count <= buckets[-1])
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from compiler_dense import Dense, DenseChain
+from compiler_helpers import Served, original_scores
 from compiler_ops import total
+from compiler_parts import Made, made, variable
 from keras import layers
 
 from bireme.compiler.dense import runner
+from bireme.compiler.load import SavedModel
+from bireme.compiler.pipeline import compile_model
+from bireme.compiler.user_ahead import compile_user_ahead
 from bireme.errors import CompileError
+from bireme.requests import to_tensors
+from bireme.verify.sampling import sample_requests
+from bireme_runtime.plan import Plan
+from bireme_runtime.preprocessor import Features
 
 LISTWISE = {
     "softmax": lambda x, u, w: tf.nn.softmax(total(w) + total(u), axis=0) * 10,
@@ -86,3 +96,57 @@ def test_op_without_a_rule_is_refused(tmp_path):
     chain = DenseChain(of_list(lambda x, u, w: tf.boolean_mask(total(x), w[:, 0] > 0)), tmp_path / "m")
     with pytest.raises(CompileError, match="op NonZero"):
         _ = chain.lifted
+
+
+def listwise_model() -> Made:
+    """A softmax over the list and self-attention across it, behind a table and raw numbers."""
+    parts = {"rows": variable(9, 4), "w": variable(6, 4, seed=2), "head": variable(4, 1, seed=3)}
+
+    def call(m: Any, age: Any, price: Any, code: Any) -> Any:
+        items = tf.concat([tf.gather(m.rows, code), price[:, None], age[:, None]], 1)
+        x = tf.tanh(tf.matmul(items, m.w))
+        attended = x + tf.matmul(tf.nn.softmax(tf.matmul(x, x, transpose_b=True)), x)
+        logits = tf.matmul(attended, m.head)[:, 0]
+        return {"share": tf.nn.softmax(logits, axis=0), "logit": logits - tf.reduce_mean(logits)}
+
+    inputs = {"age": (tf.float32, [None]), "price": (tf.float32, [None]), "code": (tf.int64, [None])}
+    return made(parts, call, ("age",), {"listwise": True}, **inputs)
+
+
+def test_listwise_model_end_to_end(export, tmp_path):
+    spec = export(listwise_model())
+    served = Served(compile_model(spec, "cpu"), _folder(tmp_path))
+    original = SavedModel(spec.saved_model)
+    requests = served.requests([8, 64, 8, 8])
+    outputs = {"share": "share", "logit": "logit"}
+    for request, scores in zip(requests, served.scores(requests), strict=True):
+        for task, wanted in original_scores(original, served.compiled, request, outputs).items():
+            np.testing.assert_allclose(scores[task], wanted, rtol=0, atol=1e-5)
+        assert scores["share"].sum() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_request_of_another_length_is_refused_alone(export, tmp_path):
+    served = Served(compile_model(export(listwise_model()), "cpu"), _folder(tmp_path))
+    good, bad = served.requests([8, 9])
+    features = served.compiled.plan.features
+    results = served.preprocessor.run([to_tensors(features, request) for request in (good, bad)])
+    assert isinstance(results[0], Features)
+    assert "exactly one of: 8, 64" in str(results[1])
+
+
+def test_plan_remembers_that_lists_are_whole(export):
+    plan = compile_model(export(listwise_model()), "cpu").plan
+    assert Plan.from_json(plan.to_json()).listwise
+    counts = {len(request["items"]["price"]) for request in sample_requests(plan, {}, [], 12)}
+    assert counts == {8, 64}
+
+
+def test_listwise_model_is_not_served_in_slices(export):
+    spec = export(listwise_model())
+    with pytest.raises(CompileError, match="in slices"):
+        compile_user_ahead(compile_model(spec, "cpu"), spec)
+
+
+def _folder(path: Path) -> Path:
+    (path / "files").mkdir()
+    return path / "files"

@@ -107,6 +107,7 @@ class Plan:
         handover: dtype of both outputs: "float32" or "float16".
         buckets: candidate counts the DNN is prepared for, ascending; the last one is the maximum N.
         pad: whether `preprocess` pads candidates to the bucket (a `tensorrt_plan` DNN needs it).
+        listwise: whether a request's N must be one of `buckets`: its scores depend on the other candidates.
     """
 
     model: str
@@ -118,6 +119,7 @@ class Plan:
     handover: Literal["float32", "float16"]
     buckets: tuple[int, ...]
     pad: bool
+    listwise: bool = False
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -146,6 +148,7 @@ class Plan:
                 handover=raw["handover"],
                 buckets=tuple(raw["buckets"]),
                 pad=raw["pad"],
+                listwise=raw.get("listwise", False),
             )
         except KeyError as error:
             raise ValueError(f"the feature plan has no {error}") from None

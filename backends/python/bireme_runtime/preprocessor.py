@@ -84,10 +84,12 @@ class Preprocessor:
             One result a request, in order.
         """
         results: list[Features | RequestError | None] = [None] * len(requests)
+        plan = self.plan
+        lengths = plan.buckets if plan.listwise else None
         good: list[tuple[int, Request]] = []
         for index, tensors in enumerate(requests):
             try:
-                good.append((index, measure(self.plan.features, tensors, self.plan.buckets[-1])))
+                good.append((index, measure(plan.features, tensors, plan.buckets[-1], lengths)))
             except RequestError as error:
                 results[index] = error
         while good:

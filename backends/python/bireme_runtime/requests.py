@@ -66,13 +66,19 @@ class Column:
     lengths: Array | None = None
 
 
-def measure(features: Sequence[Feature], tensors: Mapping[str, Array], max_candidates: int) -> Request:
+def measure(
+    features: Sequence[Feature],
+    tensors: Mapping[str, Array],
+    max_candidates: int,
+    lengths: Sequence[int] | None = None,
+) -> Request:
     """Check one request's shapes.
 
     Args:
         features: the plan's features.
         tensors: what arrived; optional features may be missing.
         max_candidates: largest N.
+        lengths: the only N there may be, for a model that ranks a list as a whole.
 
     Raises:
         RequestError: a feature is missing, has a wrong shape, or disagrees with the others.
@@ -112,6 +118,12 @@ def measure(features: Sequence[Feature], tensors: Mapping[str, Array], max_candi
         raise RequestError(
             f"feature '{owner['item']}' has {candidates} candidates;"
             f" a request must have 1 to {max_candidates}"
+        )
+    if lengths is not None and candidates not in lengths:
+        allowed = ", ".join(map(str, lengths))
+        raise RequestError(
+            f"feature '{owner['item']}' has {candidates} candidates; this model ranks a list as a whole,"
+            f" so a request must have exactly one of: {allowed}"
         )
     return Request(tensors, users, candidates)
 

@@ -75,6 +75,8 @@ def evidence_requests(
     if rows >= _FEWEST_ROWS and len(recorded) > 1:
         return recorded, len(recorded)
     count = min(_MADE_UP_CANDIDATES, plan.buckets[-1])
+    if plan.listwise:
+        count = max((n for n in plan.buckets if n <= count), default=plan.buckets[0])
     made = make_requests(plan, words, [count] * max(4, _MADE_UP_ROWS // count), seed=3)
     return [*recorded, *made], len(recorded)
 

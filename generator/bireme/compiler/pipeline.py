@@ -120,13 +120,14 @@ def compile_model(
         buckets=spec.buckets,
         max_users=spec.max_users,
         target=target,
+        listwise=spec.listwise,
     )
     plan = _plan(contract, cut)
 
     progress("dense")
     rowwise = rows_first(to_onnx(cut.dense), [b.name for b in cut.boundaries if b.side == "user"])
     progress("user_once")
-    dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, "float32")
+    dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, "float32", spec.listwise)
 
     progress("check")
     requests, example = choose_samples(spec.samples, plan, read_words(cut))
@@ -191,6 +192,7 @@ def _plan(contract: Contract, cut: Split) -> Plan:
         handover=contract.handover,
         buckets=contract.buckets,
         pad=contract.target == "gpu",
+        listwise=contract.listwise,
     )
 
 

@@ -43,17 +43,18 @@ def choose_samples(
         SpecError: a sample request does not fit the model, by its number.
     """
     given = read_requests(path) if path is not None else []
+    lengths = plan.buckets if plan.listwise else None
     for number, request in enumerate(given, start=1):
         try:
-            measure(plan.features, to_tensors(plan.features, request), plan.buckets[-1])
+            measure(plan.features, to_tensors(plan.features, request), plan.buckets[-1], lengths)
         except ClientError as error:
             where = f"{path}: request {number}"
             raise SpecError(where, f"{error.where} {error.message}", error.hint) from None
         except RequestError as error:
             hint = "correct the sample, or raise the largest of `buckets` if it has too many candidates"
             raise SpecError(f"{path}: request {number}", str(error), hint) from None
-    edges = [count for count in edge_counts(plan.buckets) if count <= _LARGEST][:_COUNT]
-    usual = [count for count in _USUAL if count <= plan.buckets[-1]]
+    edges = [n for n in edge_counts(plan.buckets, plan.listwise) if n <= _LARGEST][:_COUNT]
+    usual = [n for n in _USUAL if n <= plan.buckets[-1]] if lengths is None else [plan.buckets[0]]
     made = make_requests(plan, words, sorted({*edges, *usual}))
     sparse = _without_optional(plan, made[-1])
     example = given[0] if given else _presentable(plan, words)
@@ -65,7 +66,7 @@ def _presentable(plan: Plan, words: Mapping[str, Sequence[bytes]]) -> Request:
 
     Where no such one turns up (among hundreds of features something is odd in nearly all), the least odd.
     """
-    count = min(_SHOWN, plan.buckets[-1])
+    count = plan.buckets[0] if plan.listwise else min(_SHOWN, plan.buckets[-1])
     tries = max(4, _TRIED_VALUES // (count * len(plan.features)))
     requests = (make_requests(plan, words, [count], seed)[0] for seed in range(tries))
     best, oddities = None, 0

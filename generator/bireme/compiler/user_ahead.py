@@ -75,6 +75,12 @@ def compile_user_ahead(compiled: Compiled, spec: BuildSpec, scratch: Path | None
     Raises:
         CompileError: nothing of the user reaches the scores, or the halves give other scores.
     """
+    if compiled.plan.listwise:
+        raise CompileError(
+            f"model '{compiled.plan.model}'",
+            "ranks a list as a whole, so its candidates cannot be scored in slices",
+            "build it without --user-ahead",
+        )
     plan, names = compiled.plan, AheadNames(compiled.plan.model)
     dense = compiled.dense.SerializeToString(deterministic=True)
     marks = make_marks(

@@ -30,7 +30,7 @@ def sample_requests(
         seed: same seed, same requests.
     """
     logged = list(islice(cycle(recorded), count // 4)) if recorded else []
-    edges = list(islice(cycle(edge_counts(plan.buckets)), count - len(logged)))
+    edges = list(islice(cycle(edge_counts(plan.buckets, plan.listwise)), count - len(logged)))
     requests = [*logged, *make_requests(plan, words, edges, seed)]
     order = np.random.default_rng(seed).permutation(len(requests))
     return [requests[index] for index in order]
