@@ -81,8 +81,9 @@ def export_table(handle: Any, keys: Any, values: Any) -> tuple[np.ndarray[Any, A
     """
     found = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=keys, Tvalues=values)
     known, ids = found[0].numpy(), found[1].numpy()
-    if ids.shape != (*known.shape, 1):
+    if ids.shape != (len(known), 1):
         return known, ids
+    known = known.reshape(-1)
     # A DenseHashTable exports its buckets as they are: empty ones all have one key, which is not to be used.
     _, first, counts = np.unique(known, return_index=True, return_counts=True)
     once = np.sort(first[counts == 1])
