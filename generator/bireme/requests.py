@@ -17,7 +17,7 @@ import numpy as np
 from bireme.errors import ClientError, SpecError
 from bireme_runtime.plan import Feature
 
-__all__ = ["Request", "count_candidates", "part_for", "read_requests", "to_rows", "to_tensors"]
+__all__ = ["Request", "count_candidates", "pad_rows", "part_for", "read_requests", "to_rows", "to_tensors"]
 
 Array = np.ndarray[Any, Any]
 Request = Mapping[str, Mapping[str, Any]]
@@ -116,6 +116,20 @@ def to_rows(features: Sequence[Feature], request: Request) -> dict[str, Array]:
             array = np.broadcast_to(array, (count, *array.shape)).copy()
         rows[feature.name] = array
     return rows
+
+
+def pad_rows(features: Sequence[Feature], rows: Mapping[str, Array]) -> dict[str, Array]:
+    """Rows whose sequences have the fixed lengths that the features say, filled up with their padding."""
+    return {feature.name: _padded(feature, rows[feature.name]) for feature in features}
+
+
+def _padded(feature: Feature, array: Array) -> Array:
+    if feature.length is None or array.shape[-1] >= feature.length or feature.padding is None:
+        return array
+    padding = feature.padding.encode() if isinstance(feature.padding, str) else feature.padding
+    result = np.full((*array.shape[:-1], feature.length), padding, dtype=array.dtype)
+    result[..., : array.shape[-1]] = array
+    return result
 
 
 def _refuse_unknown(features: Sequence[Feature], request: Request) -> None:

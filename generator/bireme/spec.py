@@ -61,9 +61,13 @@ class BuildSpec(BaseModel):
     """Values for inputs that a request may leave out (a list for a sequence)."""
     text: dict[str, Literal["utf8", "bytes"]] = {}
     """String inputs that may hold arbitrary bytes ("bytes"); the others must be valid UTF-8."""
+    lengths: dict[str, StrictInt] = {}
+    """Fixed lengths of sequences that the model takes at any length and whose elements reach the DNN one by
+    one (attention over a history). A longer one is refused, a shorter one filled up with `padding`."""
     padding: dict[str, Any] = {}
-    """Sparse and ragged inputs: the value of elements that a row does not have, to fill up a candidate that
-    has fewer than another. Default: the empty string, or −1. An element of this value counts as absent."""
+    """The value of elements that a row does not have. Sparse and ragged inputs: fills up a candidate that has
+    fewer than another, and counts as absent; default: the empty string, or −1. Sequences of a fixed length:
+    fills up a shorter one; default, for those in `lengths`: the empty string, or 0."""
     buckets: tuple[StrictInt, ...] = (64, 128, 256, 512)
     """Candidate counts that the DNN is prepared for. A request is padded to the next one."""
     listwise: bool = False

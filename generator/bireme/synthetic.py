@@ -22,6 +22,7 @@ from bireme_runtime.plan import (
     IntVocabulary,
     Numeric,
     Plan,
+    Subgraph,
     Vocabulary,
 )
 
@@ -92,7 +93,7 @@ def _request(
     leader, needed = leaders(plan), must_hold_elements(plan)
     for feature in plan.features:
         if feature.length is not None and leader[feature.name] not in lengths:
-            drawn = feature.length if feature.length >= 0 else int(rng.integers(0, 25))
+            drawn = _length(feature, rng)
             lengths[leader[feature.name]] = max(drawn, 1) if feature.name in needed else drawn
         rows = count if feature.side == "item" else 1
         values = _values(plan, feature, words, rows, lengths.get(leader[feature.name], 0), rng)
@@ -102,6 +103,12 @@ def _request(
             request["user"][feature.name] = values[0]
     arrange(plan, request, lambda feature: _draw(plan, feature, words, 1, rng)[0], rng)
     return request
+
+
+def _length(feature: Feature, rng: np.random.Generator) -> int:
+    if feature.length is None or feature.length < 0:
+        return int(rng.integers(0, 25))
+    return feature.length if feature.padding is None else int(rng.integers(1, feature.length + 1))
 
 
 def _values(
@@ -189,10 +196,18 @@ def _integers(
     count: int,
     rng: np.random.Generator,
 ) -> Array:
-    """Rows of the tables that the feature indexes, keys of its vocabularies, values around its edges."""
+    """Rows of the tables that the feature, or what is computed of it, indexes; keys; values around edges."""
     tables = {table.name: table.rows for table in plan.tables}
     rows = {step.name for step in steps if isinstance(step, IdentityId)}
-    sizes = [tables[step.table] for step in plan.steps if isinstance(step, Embed) and step.ids in rows]
+    made_by = {
+        output.name
+        for step in plan.steps
+        if isinstance(step, Subgraph) and feature.name in {source.source for source in step.inputs}
+        for output in step.outputs
+    }
+    sizes = [
+        tables[step.table] for step in plan.steps if isinstance(step, Embed) and step.ids in rows | made_by
+    ]
     lookups = [step for step in steps if isinstance(step, IntVocabulary)]
     special = [int(key) for step in lookups for key in _some(words, step)]
     special += [int(edge) + d for edge in edges if abs(edge) < 2**31 - 1 for d in (-1, 0, 1)]

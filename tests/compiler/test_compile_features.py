@@ -166,7 +166,8 @@ def samples_of(zoo, tmp_path, text, name="sequences"):
     path = tmp_path / "requests.jsonl"
     path.write_text(text, encoding="utf-8")
     compiled = zoo(name).compiled
-    return choose_samples(path, compiled.plan, read_words(compiled.split))
+    samples = choose_samples(path, compiled.plan, read_words(compiled.split))
+    return [*samples.given, *samples.made, samples.sparse], samples.example
 
 
 def test_samples_are_the_users_then_made_up_ones(zoo, tmp_path):
@@ -232,11 +233,10 @@ def test_optional_features_are_left_out_once(tmp_path, zoo):
     }
     spec = make_spec(example.path, example.made.user, defaults=defaults)
     compiled = compile_model(spec, "cpu")
-    requests, _ = choose_samples(
-        None, compiled.plan, {file: [b"red"] for file in compiled.split.vocabularies}
-    )
-    assert requests[-1]["user"] == {}
-    assert len(requests[-1]["items"]) == 1
+    words = {file: [b"red"] for file in compiled.split.vocabularies}
+    sparse = choose_samples(None, compiled.plan, words).sparse
+    assert sparse["user"] == {}
+    assert len(sparse["items"]) == 1
     assert max(compiled.differences.values()) < 1e-6
 
 

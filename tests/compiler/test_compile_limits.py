@@ -88,19 +88,6 @@ def test_model_in_double_precision_is_refused(export):
     assert "float64" in error.message
 
 
-def test_doubles_inside_are_refused(export):
-    error = refusal(
-        export(
-            small(
-                lambda m, age, price, big: tf.cast(tf.add(big, 0.5, name="in_double"), F) + age + price,
-                big=(tf.float64, [None]),
-            )
-        )
-    )
-    assert "in_double" in error.where
-    assert "'big'" in error.message
-
-
 def test_score_that_is_a_vector_is_refused(export):
     error = refusal(export(small(lambda m, age, price: tf.stack([age, price, age], 1))))
     assert "'score'" in error.where

@@ -138,17 +138,19 @@ def test_the_frontier_is_as_near_to_the_outputs_as_it_can_be(export):
 
 
 def test_a_chain_of_ops_may_be_longer_than_pythons_stack():
-    number = {"dtype": tf.compat.v1.AttrValue(type=F.as_datatype_enum)}
+    kind = tf.compat.v1.AttrValue(type=F.as_datatype_enum)
+    rows = tf.compat.v1.AttrValue(shape=tf.TensorShape([None]).as_proto())
+    number, same = {"dtype": kind, "shape": rows}, {"T": kind}
     nodes = [Node(name, "Placeholder", [], number) for name in ("age", "price")]
     nodes.append(Node("one", "Const", value=np.float32(1.0)))
     last = "age"
     for k in range(3000):  # on the CPU side
-        nodes.append(Node(f"add_{k}", "AddV2", [f"{last}:0", "one:0"]))
+        nodes.append(Node(f"add_{k}", "AddV2", [f"{last}:0", "one:0"], same))
         last = nodes[-1].name
-    nodes.append(Node("mix", "Mul", [f"{last}:0", "price:0"]))
+    nodes.append(Node("mix", "Mul", [f"{last}:0", "price:0"], same))
     last = "mix"
     for k in range(3000):  # on the dense side
-        nodes.append(Node(f"relu_{k}", "Relu", [f"{last}:0"]))
+        nodes.append(Node(f"relu_{k}", "Relu", [f"{last}:0"], same))
         last = nodes[-1].name
     features = {"age": "age", "price": "price"}
     graph = Graph({node.name: node for node in nodes}, features, {"score": f"{last}:0"}, {})

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bireme_runtime.plan import (
+    Admitted,
     Bucketize,
     Embed,
     Feature,
@@ -68,6 +69,9 @@ STEPS = (
     Embed("seen", "seen.word", "words", "user", 12, 4, "mean", Mask("seen.word", 0), 0.5),
     Embed("recent", "recent.row", "half", "user", 16, 3, "sum"),
     Numeric("age.number", "age", (("sub", 30.0), ("div", 7.0)), "user", 19),
+    Embed("recent.rows", "recent.row", "half", "user", 20, 9),
+    Admitted("recent.mask", Mask("recent.row", 5), "user", 29, 3),
+    Admitted("recent.above", Mask("recent.row", 5, "gt"), "user", 32, 3),
     Embed("iid", "iid.word", "words", "item", 0, 4),
     Embed("cat", "cat.key", "buckets", "item", 4, 2),
     Embed("price", "price.bucket", "buckets", "item", 6, 2),
@@ -85,7 +89,7 @@ TABLES = (
     Table("half", "arena_half.bin", "float16", 3, 0, 10),
 )
 FILES = ("words.bin", "keys.bin", *sorted({table.arena for table in TABLES}))
-PLAN = Plan("shop", FEATURES, TABLES, STEPS, 20, 22, "float32", (2, 4, 9), pad=False)
+PLAN = Plan("shop", FEATURES, TABLES, STEPS, 35, 22, "float32", (2, 4, 9), pad=False)
 OPTIONAL = tuple(feature.name for feature in FEATURES if feature.default is not None)
 
 
@@ -164,7 +168,7 @@ def slowly(preprocessor: Preprocessor, request: Mapping[str, Array]) -> tuple[Ar
             return cell.tolist()
         return cell[0] if feature.side == "user" else cell
 
-    ids_of = {step.name: step for step in plan.steps if not isinstance(step, (Embed, Numeric))}
+    ids_of = {step.name: step for step in plan.steps if not isinstance(step, (Admitted, Embed, Numeric))}
     for u in range(users):
         for n in range(candidates):
             for step in plan.steps:
@@ -174,6 +178,11 @@ def slowly(preprocessor: Preprocessor, request: Mapping[str, Array]) -> tuple[Ar
                     result = _embed(step, source, given, tables[step.table])
                 elif isinstance(step, Numeric):
                     result = _number(step, value(step.feature, u, n))
+                elif isinstance(step, Admitted):
+                    source = ids_of[step.mask.of]
+                    ids = [one_id(source, element) for element in value(source.feature, u, n)]
+                    above, value_of = step.mask.test == "gt", step.mask.value
+                    result = [float(i > value_of if above else i != value_of) for i in ids]
                 else:
                     continue
                 row = user[u] if step.side == "user" else items[u, n]
@@ -202,7 +211,8 @@ def one_id(step: Any, value: Any) -> int:
 
 def _embed(step: Embed, source: Any, given: Any, table: Array) -> Array:
     if step.pool is None:
-        return table[one_id(source, given)]
+        ids = [one_id(source, element) for element in (given if isinstance(given, list) else [given])]
+        return table[ids].reshape(-1)
     total, count = np.zeros(step.width, np.float64), 0
     for element in given:
         row = one_id(source, element)

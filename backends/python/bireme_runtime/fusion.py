@@ -14,7 +14,7 @@ import numpy as np
 
 from .farmhash import farmhash64
 from .kernels import KERNELS
-from .plan import BlockStep, Embed, HashBucket, Plan, Vocabulary
+from .plan import BlockStep, Embed, HashBucket, Plan, Subgraph, Vocabulary
 from .requests import Array
 from .state import State
 from .tables import take_rows
@@ -48,7 +48,7 @@ def fuse(plan: Plan, arenas: Mapping[str, Array], vocabularies: Mapping[str, Any
     gathers: dict[tuple[str, str], list[Embed]] = {}
     table_of = {table.name: table for table in plan.tables}
     for step in plan.steps:
-        if isinstance(step, Embed) and step.pool is None:
+        if isinstance(step, Embed) and step.pool is None and step.width == table_of[step.table].width:
             gathers.setdefault((step.side, table_of[step.table].arena), []).append(step)
     fused = {step.name for step in hashed} | {step.name for step in words}
     fused |= {step.name for group in gathers.values() for step in group}
@@ -59,7 +59,9 @@ def fuse(plan: Plan, arenas: Mapping[str, Array], vocabularies: Mapping[str, Any
         stages.append(_Hashes(hashed))
     if words:
         stages.append(_Words(words, vocabularies))
-    stages += [partial(KERNELS[step.op], step) for step in alone if not isinstance(step, BlockStep)]
+    subgraphs = [step for step in alone if isinstance(step, Subgraph)]
+    ids = [step for step in alone if not isinstance(step, (BlockStep, Subgraph))]
+    stages += [partial(KERNELS[step.op], step) for step in (*ids, *subgraphs)]
     stages += [_Gather(group, plan, arenas[arena]) for (_, arena), group in gathers.items()]
     stages += [partial(KERNELS[step.op], step) for step in alone if isinstance(step, BlockStep)]
     return stages

@@ -15,6 +15,7 @@ from .farmhash import hash_bucket
 from .kernels_ids import ID_KERNELS
 from .kernels_text import TEXT_KERNELS
 from .plan import (
+    Admitted,
     Bucketize,
     Embed,
     HashBucket,
@@ -24,8 +25,9 @@ from .plan import (
     Vocabulary,
 )
 from .requests import Array
-from .sequences import admitted, weights_of
+from .sequences import admitted, passed, weights_of
 from .state import State
+from .subgraph import subgraph_step
 from .tables import take_rows
 
 __all__ = ["KERNELS", "State", "apply_chain"]
@@ -79,7 +81,8 @@ def embed_step(step: Embed, state: State) -> None:
         raise state.batch.refuse(feature, lengths, bad, lambda i: f"gives id {ids[i]}; {rows}")
     block = state.outputs[step.side][:, step.offset : step.offset + step.width]
     if step.pool is None:
-        block[...] = take_rows(table, ids)
+        # A sequence has its fixed length: `measure` and the subgraphs see to that.
+        block[...] = take_rows(table, ids).reshape(block.shape)
         return
     pooled = _pool(step, state, table, ids, kept)
     beyond = np.flatnonzero(~(np.abs(pooled).max(axis=1, initial=0.0) <= state.limit))
@@ -172,11 +175,17 @@ def numeric_step(step: Numeric, state: State) -> None:
         done = ", ".join(name for name, _ in step.chain) or "conversion"
         raise state.batch.refuse(
             state.origin(step.feature),
-            None,
+            state.lengths_of(step.feature),
             np.flatnonzero(outside),
             lambda i: f"is {given[i]}, which becomes {values[i]} after {done}",
         )
-    state.outputs[step.side][:, step.offset] = values
+    state.outputs[step.side][:, step.offset : step.offset + step.width] = values.reshape(-1, step.width)
+
+
+def admitted_step(step: Admitted, state: State) -> None:
+    """A mask as numbers."""
+    block = state.outputs[step.side][:, step.offset : step.offset + step.width]
+    block[...] = passed(step.mask, step.mask.of, state).reshape(block.shape)
 
 
 KERNELS: dict[str, Callable[[Any, State], None]] = {
@@ -189,4 +198,6 @@ KERNELS: dict[str, Callable[[Any, State], None]] = {
     "numeric": numeric_step,
     **TEXT_KERNELS,
     **ID_KERNELS,
+    "admitted": admitted_step,
+    "subgraph": subgraph_step,
 }

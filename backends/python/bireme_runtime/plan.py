@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .steps import (
+    Admitted,
     BlockStep,
     Bucketize,
     Embed,
@@ -28,12 +29,14 @@ from .steps import (
     Numeric,
     Side,
     Step,
+    Subgraph,
     Vocabulary,
     step_from,
 )
 
 __all__ = [
     "FORMAT",
+    "Admitted",
     "BlockStep",
     "Bucketize",
     "Embed",
@@ -47,6 +50,7 @@ __all__ = [
     "Plan",
     "Side",
     "Step",
+    "Subgraph",
     "Table",
     "Vocabulary",
 ]
@@ -66,7 +70,8 @@ class Feature:
         default: value (or list, for a sequence) used when a request leaves the feature out; None: required.
         text: "utf8" refuses strings that are not valid UTF-8, "bytes" takes any.
         padding: value of the elements that a row does not have, where the model takes rows of unequal length
-            (a sparse or ragged input); None: every element is one.
+            (a sparse or ragged input); what fills up a sequence that is shorter than its fixed length; None:
+            every element is one, and a fixed length is exact.
     """
 
     name: str

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from .batching import bucket_for, pad_together
+from .engines import open_engine
 from .fusion import fuse
-from .plan import Feature, IntVocabulary, Plan, Vocabulary
+from .plan import Feature, IntVocabulary, Plan, Subgraph, Vocabulary
 from .requests import Array, BadRequests, Batch, Request, RequestError, measure
 from .state import State
 from .string_file import load_strings
@@ -45,13 +46,21 @@ class Preprocessor:
         plan: the feature plan.
         arenas: arena file → [rows, width].
         vocabularies: file → vocabulary.
+        engines: file of a subgraph → its function.
     """
 
-    def __init__(self, plan: Plan, arenas: Mapping[str, Array], vocabularies: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        arenas: Mapping[str, Array],
+        vocabularies: Mapping[str, Any],
+        engines: Mapping[str, Any] | None = None,
+    ) -> None:
         self.plan = plan
         self._arenas = arenas
         self._tables = split_arenas(arenas, plan.tables)
         self._vocabularies = vocabularies
+        self._engines = engines or {}
         self._stages = fuse(plan, arenas, vocabularies)
         self._features: dict[str, Feature] = {feature.name: feature for feature in plan.features}
         self._limit = float(np.finfo(plan.handover).max)
@@ -72,7 +81,8 @@ class Preprocessor:
                 vocabularies[step.file] = IntVocabularyFile.load(folder / step.file)
             elif isinstance(step, Pick):
                 vocabularies[step.file] = load_strings(folder / step.file)
-        return cls(plan, open_arenas(folder, plan.tables), vocabularies)
+        engines = {s.file: open_engine(s, folder / s.file) for s in plan.steps if isinstance(s, Subgraph)}
+        return cls(plan, open_arenas(folder, plan.tables), vocabularies, engines)
 
     def run(self, requests: Sequence[Mapping[str, Array]]) -> list[Features | RequestError]:
         """Handle a batch in one pass; a bad request gets its own error and the others their features.
@@ -109,7 +119,9 @@ class Preprocessor:
         user = np.empty((batch.total("user"), plan.user_width), dtype=np.float32)
         items = np.empty((batch.total("item"), plan.item_width), dtype=np.float32)
         outputs: Mapping[Any, Array] = {"user": user, "item": items}
-        state = State(batch, self._features, self._tables, self._vocabularies, outputs, self._limit)
+        state = State(
+            batch, self._features, self._tables, self._vocabularies, outputs, self._limit, self._engines
+        )
         for stage in self._stages:
             stage(state)
         user = user.astype(plan.handover, copy=False)

@@ -137,10 +137,13 @@ def _check_shape(feature: Feature, array: Array) -> None:
         )
     if feature.side == "user" and not sequence and array.shape[1] != 1:
         raise RequestError(f"feature '{feature.name}' has {array.shape[1]} values; a user has exactly 1")
-    if sequence and feature.length != -1 and array.shape[-1] != feature.length:
+    if not sequence or feature.length in (-1, array.shape[-1]):
+        return
+    if feature.padding is None or array.shape[-1] > (feature.length or 0):
+        most = "exactly" if feature.padding is None else "at most"
         raise RequestError(
             f"feature '{feature.name}' has sequences of {array.shape[-1]};"
-            f" the model takes exactly {feature.length}"
+            f" the model takes {most} {feature.length}"
         )
 
 
@@ -176,6 +179,11 @@ class Batch:
         """Rows of all requests."""
         return int(self.rows[side].sum())
 
+    def user_of_item(self) -> Array:
+        """The row of its user for every item row: int64 [total("item")]."""
+        candidates = np.array([request.candidates for request in self.requests], dtype=np.int64)
+        return np.repeat(np.arange(self.total("user")), np.repeat(candidates, self.rows["user"]))
+
     def texts(self, features: Sequence[str]) -> FlatStrings:
         """The strings of several features, end to end; nothing is copied."""
         spans = [self._spans[name] for name in features]
@@ -192,6 +200,8 @@ class Batch:
             array = request.tensors.get(feature.name)
             if array is None:
                 array = _default(feature, rows)
+            if feature.length is not None and array.shape[-1] < feature.length:
+                array = _padded(feature, array)
             parts.append(array)
             if feature.length is not None:
                 lengths.append(np.full(rows, array.shape[-1], dtype=np.int64))
@@ -263,6 +273,14 @@ class Batch:
 
 def _too_long(sizes: Array, index: int) -> str:
     return f"has {sizes[index]} bytes; at most {MAX_TEXT} are taken"
+
+
+def _padded(feature: Feature, array: Array) -> Array:
+    """Sequences filled up to the feature's fixed length."""
+    padding = feature.padding.encode() if isinstance(feature.padding, str) else feature.padding
+    result = np.full((*array.shape[:-1], feature.length or 0), padding, dtype=array.dtype)
+    result[..., : array.shape[-1]] = array
+    return result
 
 
 def _default(feature: Feature, rows: int) -> Array:

@@ -10,7 +10,10 @@ from .state import State
 from .steps import Embed, Mask
 from .strings import FlatStrings
 
-__all__ = ["admitted", "weights_of"]
+__all__ = ["admitted", "passed", "weights_of"]
+
+
+_TESTS: dict[str, np.ufunc] = {"ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater}
 
 _TESTS: dict[str, np.ufunc] = {"ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater, "lt": np.less}
 
@@ -21,7 +24,7 @@ def admitted(step: Embed, state: State) -> Array | None:
     Raises:
         BadRequests: a mask's sequence is not as long as the ids'.
     """
-    return None if step.mask is None else _passed(step.mask, step.ids, state)
+    return None if step.mask is None else passed(step.mask, step.ids, state)
 
 
 def weights_of(step: Embed, state: State, kept: Array | None) -> Array | None:
@@ -57,17 +60,22 @@ def _absent(feature: Feature, state: State) -> Array:
     return np.asarray(values == values.dtype.type(feature.padding))
 
 
-def _passed(mask: Mask, ids: str, state: State) -> Array:
+def passed(mask: Mask, ids: str, state: State) -> Array:
+    """bool, one an element of `ids`: which of them pass a mask.
+
+    Raises:
+        BadRequests: the mask's sequence is not as long as the ids'.
+    """
     _check_lengths(mask.of, ids, state)
     if mask.of not in state.ids and state.origin(mask.of).dtype == "string":
-        passed = _differ(state.strings(mask.of), str(mask.value).encode())
+        found = _differ(state.strings(mask.of), str(mask.value).encode())
     else:
         values = state.numbers(mask.of)
         # TensorFlow compares in the dtype of the values.
         value = values.dtype.type(mask.value)
-        passed = _TESTS[mask.test](values, value)
-    result: Array = np.asarray(passed)
-    return result if mask.also is None else result & _passed(mask.also, ids, state)
+        found = _TESTS[mask.test](values, value)
+    result: Array = np.asarray(found)
+    return result if mask.also is None else result & passed(mask.also, ids, state)
 
 
 def _differ(strings: FlatStrings, value: bytes) -> Array:

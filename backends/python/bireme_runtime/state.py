@@ -31,6 +31,7 @@ class State:
         ids: id step → int64 ids, one an element of its source.
         texts: text step → strings, one an element of its source.
         parsed: parse step → FP32 numbers, one an element of its source.
+        engines: file of a subgraph → function from named arrays to named arrays.
         lengths: step → elements of each row, where they are not its feature's.
         feature_of: step → the feature that it is about, for its side, lengths and errors.
     """
@@ -41,6 +42,7 @@ class State:
     vocabularies: Mapping[str, Any]
     outputs: Mapping[Side, Array]
     limit: float
+    engines: Mapping[str, Any] = field(default_factory=dict)
     ids: dict[str, Array] = field(default_factory=dict)
     texts: dict[str, FlatStrings] = field(default_factory=dict)
     parsed: dict[str, Array] = field(default_factory=dict)

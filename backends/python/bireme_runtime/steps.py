@@ -1,9 +1,10 @@
 """The steps of a feature plan, as data: what each kind does is said here, and done in its kernel.
 
 Id steps (`hash_bucket`, `vocabulary`, `int_vocabulary`, `bucketize`, `identity`) turn a source into integer
-ids; block steps (`embed`, `numeric`) write columns of one of the plan's two outputs. A source is a feature,
-or a step that derives values from one (see text_steps.py). To add a kind: its class here, in `STEPS`, and a
-kernel in `KERNELS`.
+ids; block steps (`embed`, `numeric`, `admitted`) write columns of one of the plan's two outputs. A source is
+a feature, or a step that derives values from one (see text_steps.py). `subgraph` steps (see pieces.py) run
+what has no step of its own, in another engine. To add a kind: its class here, in `STEPS`, and a kernel in
+`KERNELS`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .pieces import Subgraph, piece_ends
 from .text_steps import (
     DERIVED_STEPS,
     Choose,
@@ -29,6 +31,7 @@ from .text_steps import (
 
 __all__ = [
     "STEPS",
+    "Admitted",
     "BlockStep",
     "Bucketize",
     "Embed",
@@ -40,6 +43,7 @@ __all__ = [
     "Numeric",
     "Side",
     "Step",
+    "Subgraph",
     "Vocabulary",
     "step_from",
 ]
@@ -116,6 +120,7 @@ class Mask:
 class Embed:
     """Rows of `table` at the ids of step `ids`, pooled over the sequence if `pool` is set, into a block.
 
+    Without a pool, the rows of a sequence lie one behind the other, in length × the table's width columns.
     `pool` "sum" adds the rows that `mask` admits (all, without one); "mean" divides that sum by
     max(number of admitted rows, `floor`), "sqrtn" by the root of their number; "max" takes the largest of
     each column. `weights` names a float feature whose elements multiply the rows before; "mean" then divides
@@ -142,7 +147,7 @@ class Embed:
 
 @dataclass(frozen=True)
 class Numeric:
-    """A numeric feature through `chain`, in FP32, into one column of a block.
+    """A numeric feature through `chain`, in FP32, into one column of a block, or `width` for a sequence.
 
     `chain` holds (operation, constant) pairs applied in order; the constant is None for unary operations.
     Operations: add, sub, rsub, mul, div, minimum, maximum, log1p, log, sqrt, square, abs, neg, tanh.
@@ -155,6 +160,18 @@ class Numeric:
     offset: int
     width: int = 1
     op: Literal["numeric"] = "numeric"
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Which elements of a sequence `mask` admits, as `width` columns of 1 and 0."""
+
+    name: str
+    mask: Mask
+    side: Side
+    offset: int
+    width: int
+    op: Literal["admitted"] = "admitted"
 
 
 TextStep = Text | Split | Join | Choose | Pick
@@ -171,8 +188,8 @@ IdStep = (
     | Bucketize
     | IdentityId
 )
-BlockStep = Embed | Numeric
-Step = TextStep | IdStep | Parse | BlockStep
+BlockStep = Embed | Numeric | Admitted
+Step = TextStep | IdStep | Parse | BlockStep | Subgraph
 STEPS: dict[str, type[Any]] = {
     "hash_bucket": HashBucket,
     "vocabulary": Vocabulary,
@@ -182,6 +199,8 @@ STEPS: dict[str, type[Any]] = {
     "embed": Embed,
     "numeric": Numeric,
     **DERIVED_STEPS,
+    "admitted": Admitted,
+    "subgraph": Subgraph,
 }
 
 
@@ -197,6 +216,8 @@ def step_from(raw: dict[str, Any]) -> Step:
     values = dict(raw)
     if values.get("mask") is not None:
         values["mask"] = _mask_from(values["mask"])
+    if raw["op"] == "subgraph":
+        values |= piece_ends(values)
     step: Step = STEPS[raw["op"]](**{name: _frozen(value) for name, value in values.items()})
     return step
 

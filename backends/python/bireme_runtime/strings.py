@@ -111,6 +111,12 @@ class FlatStrings:
         """The strings at `indices`; the buffer is shared, not copied."""
         return FlatStrings(self.data, self.starts[indices], self.lengths[indices])
 
+    def to_objects(self) -> npt.NDArray[np.object_]:
+        """The strings as an object array of bytes [n]: slow, for code that takes nothing else."""
+        result = np.empty(len(self), dtype=object)
+        result[:] = [self[index] for index in range(len(self))]
+        return result
+
     def words(self, offset: int | Ints) -> Words:
         """The little-endian word at byte `offset` (one for all, or one each) of every string: uint64 [n].
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .pieces import Subgraph
+
 __all__ = [
     "DERIVED_STEPS",
     "Choose",
@@ -202,14 +204,22 @@ def sources_of(step: Any) -> tuple[str, ...]:
         return (step.condition, *(text for kind, text in step.parts if kind == "source"))
     if isinstance(step, (Cross, Compute, Same)):
         return tuple(name for name in step.of if isinstance(name, str))
+    if isinstance(step, Subgraph):
+        return tuple(source.source for source in step.inputs)
     if hasattr(step, "ids"):  # an `embed` step
         return (step.ids,)
+    if hasattr(step, "mask"):  # an `admitted` step
+        return (step.mask.of,)
     return (step.feature,)
 
 
 def features_behind(steps: Iterable[Any], source: str) -> tuple[str, ...]:
     """The features that a source is, or is made of, in the order in which they are read."""
+    steps = list(steps)
     makers = {step.name: step for step in steps}
+    for step in steps:
+        if isinstance(step, Subgraph):
+            makers |= {output.name: step for output in step.outputs if output.name}
     found: list[str] = []
     left = [source]
     while left:

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import onnx
 
+from bireme.compiler.attempts import Attempt, try_requests, try_samples
 from bireme.compiler.check import Checker, as_function
 from bireme.compiler.dense import runner
 from bireme.compiler.emulate import emulated
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, fill_unused
+from bireme.compiler.samples import Samples
 from bireme.compiler.split import Split
 from bireme.compiler.tidy import give_back
-from bireme.errors import CompileError
-from bireme.requests import Request, to_rows, to_tensors
+from bireme.requests import Request, pad_rows
 from bireme_runtime.plan import Plan
-from bireme_runtime.preprocessor import Features, Preprocessor
-from bireme_runtime.requests import RequestError
+from bireme_runtime.preprocessor import Features
 
-__all__ = ["check_passes", "check_precision", "features_of"]
+__all__ = ["check_passes", "check_precision"]
 
 #: FP32 passes reorder sums; they must not do more than that.
 TOLERANCE = 1e-5
@@ -36,7 +36,7 @@ def check_passes(
     cut: Split,
     rowwise: onnx.ModelProto,
     dense: onnx.ModelProto,
-    requests: Sequence[Request],
+    samples: Samples,
     folder: Path,
 ) -> dict[str, float]:
     """Run every stage on the same requests.
@@ -49,7 +49,7 @@ def check_passes(
         cut: the split that the plan came from.
         rowwise: the dense network, row-wise.
         dense: the dense network after user_once.
-        requests: sample requests.
+        samples: sample requests.
         folder: where the plan's arena and vocabulary files lie; the plan is written there too.
 
     Returns:
@@ -58,10 +58,10 @@ def check_passes(
     Raises:
         CompileError: a pass changed a score, or the feature plan refuses a sample.
     """
-    # First, because this refuses what would fail somewhere inside TensorFlow.
-    halves = features_of(plan, folder, requests)
-    rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
-    checker = Checker(_expected(model, outputs, rows), TOLERANCE)
+    tried = try_samples(model, plan, folder, samples)
+    rows = [fill_unused(model, pad_rows(plan.features, attempt.rows)) for attempt in tried]
+    halves = [attempt.half for attempt in tried]
+    checker = Checker(_expected(outputs, tried), TOLERANCE)
     for name, graph in graphs.items():
         run = as_function(graph)
         checker(name, _joined([run(values) for values in rows]))
@@ -99,19 +99,18 @@ def check_precision(
     Raises:
         CompileError: a score differs by more, or the plan refuses a request.
     """
-    halves = features_of(plan, folder, requests)
-    rows = [fill_unused(model, to_rows(plan.features, request)) for request in requests]
-    checker = Checker(_expected(model, outputs, rows), tolerance + TOLERANCE)
+    tried = try_requests(model, plan, folder, requests)
+    checker = Checker(_expected(outputs, tried), tolerance + TOLERANCE)
     run = runner(emulated(dense))
-    checker("precision", _joined([_trimmed(run, half) for half in halves]))
+    checker("precision", _joined([_trimmed(run, attempt.half) for attempt in tried]))
     return checker.differences["precision"]
 
 
-def _expected(
-    model: SavedModel, outputs: Mapping[str, str], rows: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    predicted = [model.predict(values) for values in rows]
-    return {task: np.concatenate([p[name].reshape(-1) for p in predicted]) for task, name in outputs.items()}
+def _expected(outputs: Mapping[str, str], tried: Sequence[Attempt]) -> dict[str, Any]:
+    return {
+        task: np.concatenate([attempt.predicted[name].reshape(-1) for attempt in tried])
+        for task, name in outputs.items()
+    }
 
 
 def _trimmed(run: Callable[[dict[str, Any]], dict[str, Any]], half: Features) -> dict[str, Any]:
@@ -122,23 +121,6 @@ def _trimmed(run: Callable[[dict[str, Any]], dict[str, Any]], half: Features) ->
 
 def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {task: np.concatenate([run[task].reshape(-1) for run in runs]) for task in runs[0]}
-
-
-def features_of(plan: Plan, folder: Path, requests: Sequence[Request]) -> list[Features]:
-    """The CPU side, run by the very code that serves on the very files that are served."""
-    (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-    preprocessor = Preprocessor.open(folder)
-    results: list[Features] = []
-    for request in requests:
-        result = preprocessor.run([to_tensors(plan.features, request)])[0]
-        if isinstance(result, RequestError):
-            raise CompileError(
-                "pass split",
-                f"refuses a sample request: {result}",
-                "correct `samples`, or `defaults`, in the spec",
-            )
-        results.append(result)
-    return results
 
 
 def _boundary_feeds(cut: Split, half: Features) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def export_files(plan: Plan, cut: Split) -> dict[str, Callable[[Path], None]]:
         files[arena] = partial(write_arena, tables, cut.variables)
     for name, source in cut.vocabularies.items():
         files[name] = partial(_write_vocabulary, source)
+    files |= cut.subgraphs
     return files
 
 

@@ -32,12 +32,12 @@ def read_features(model: SavedModel, spec: BuildSpec, needed: Iterable[str]) -> 
         SpecError: the spec names an input that does not exist, or a default that does not fit.
         CompileError: an input has a shape or dtype that cannot be served.
     """
-    fields = {"user": spec.user, "defaults": spec.defaults, "text": spec.text, "padding": spec.padding}
-    for field, names in fields.items():
+    fields = ("user", "defaults", "text", "lengths", "padding")
+    for field, names in ((field, getattr(spec, field)) for field in fields):
         for name in names:
             _check_name(field, name, list(model.features))
     for name in spec.padding:
-        _check_padding(model, name)
+        _check_padding(model, spec, name)
     for name in spec.text:
         if model.features[name].dtype.name != "string":
             dtype = model.features[name].dtype.name
@@ -46,6 +46,12 @@ def read_features(model: SavedModel, spec: BuildSpec, needed: Iterable[str]) -> 
     owner = {part: composite.name for composite in model.composites.values() for part in composite.parts}
     for name in dict.fromkeys(owner.get(name, name) for name in needed):
         length = _length(model, name)
+        padding = spec.padding.get(name)
+        if name in spec.lengths:
+            _check_fixed(name, length, spec.lengths[name])
+            length = spec.lengths[name]
+            text = model.features[name].dtype.name == "string"
+            padding = ("" if text else 0) if padding is None else padding
         feature = Feature(
             name=name,
             side="user" if name in spec.user else "item",
@@ -53,7 +59,7 @@ def read_features(model: SavedModel, spec: BuildSpec, needed: Iterable[str]) -> 
             length=length,
             default=spec.defaults.get(name),
             text=spec.text.get(name, "utf8"),
-            padding=model.composites[name].padding if name in model.composites else None,
+            padding=model.composites[name].padding if name in model.composites else padding,
         )
         if feature.dtype not in _DTYPES:
             raise CompileError(
@@ -97,11 +103,12 @@ def _check_name(field: str, name: str, known: list[str]) -> None:
         raise SpecError(f"{field}: '{name}'", "is not an input of the model", hint)
 
 
-def _check_padding(model: SavedModel, name: str) -> None:
+def _check_padding(model: SavedModel, spec: BuildSpec, name: str) -> None:
     where = f"padding: '{name}'"
-    if name not in model.composites:
-        raise SpecError(where, "is neither a sparse nor a ragged input", "leave it out of `padding`")
-    dtype, padding = model.features[name].dtype.name, model.composites[name].padding
+    if name not in model.composites and (_length(model, name) or -1) == -1 and name not in spec.lengths:
+        what = "is neither a sparse nor a ragged input, nor a sequence of a fixed length"
+        raise SpecError(where, what, "leave it out of `padding`")
+    dtype, padding = model.features[name].dtype.name, spec.padding[name]
     feature = Feature(name, "user", dtype, default=padding)
     if isinstance(padding, (list, dict)):
         raise SpecError(where, "must be a single value", "correct it in the spec")
@@ -125,6 +132,21 @@ def _length(model: SavedModel, name: str) -> int | None:
     if shape.rank == 1 or shape[1] == 1:
         return None
     return -1 if shape[1] is None else int(shape[1])
+
+
+def _check_fixed(name: str, found: int | None, wanted: int) -> None:
+    """Refuse a fixed length for what is no sequence of any length.
+
+    Raises:
+        SpecError: naming the feature.
+    """
+    where = f"lengths: '{name}'"
+    if found is None:
+        raise SpecError(where, "is a single value, not a sequence", "leave it out of `lengths`")
+    if found not in (-1, wanted):
+        raise SpecError(where, f"has length {found} in the model", "leave it out of `lengths`")
+    if wanted < 1:
+        raise SpecError(where, "must be at least 1", "correct it in the spec")
 
 
 def _check_default(feature: Feature) -> None:

@@ -6,18 +6,19 @@ that are read at constant ids (position embeddings) become constants.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bireme.compiler.check import as_function
 from bireme.compiler.graph import Graph, Node, node_of, tf
+from bireme.compiler.reads import constant_nodes, table_reads
+from bireme.errors import CompileError
 
-__all__ = ["GATHERS", "fold", "table_reads"]
+__all__ = ["fold"]
 
-#: Ops that look rows up: op → (index of the table, index of the ids) among their inputs.
-GATHERS = {"GatherV2": (0, 1), "Gather": (0, 1), "ResourceGather": (0, 1)}
-
-#: Never evaluated ahead: they have state, or cannot be held as numpy.
-_NOT_FOLDABLE = {"Placeholder", "VarHandleOp", "HashTableV2", "RandomUniform", "RandomStandardNormal", "NoOp"}
+#: Bytes of a table that may be copied into the dense network as a weight.
+_LARGEST_WEIGHT = 256 << 20
 
 
 def fold(graph: Graph) -> Graph:
@@ -25,7 +26,7 @@ def fold(graph: Graph) -> Graph:
     graph = graph.copy()
     _freeze_dense_variables(graph)
     _freeze_table_sizes(graph)
-    constant = _constant_nodes(graph)
+    constant = constant_nodes(graph)
     # Only the constants that something non-constant (or an output) reads need a value.
     needed = [
         ref
@@ -49,35 +50,23 @@ def fold(graph: Graph) -> Graph:
     return result
 
 
-def table_reads(graph: Graph) -> dict[str, str]:
-    """Gather node → placeholder of the variable it looks rows up in, where the ids depend on the request."""
-    constant = _constant_nodes(graph)
-    reads = {}
-    for node in graph.nodes.values():
-        if node.op in GATHERS:
-            table, ids = (node.inputs[index] for index in GATHERS[node.op])
-            variable = _variable_behind(graph, table)
-            if variable is not None and node_of(ids) not in constant:
-                reads[node.name] = variable
-    return reads
-
-
-def _variable_behind(graph: Graph, ref: str) -> str | None:
-    node = graph.producer(ref)
-    if node.op == "ReadVariableOp":
-        node = graph.producer(node.inputs[0])
-    capture = graph.captures.get(node.name)
-    return node.name if capture is not None and capture.kind == "variable" else None
-
-
 def _freeze_dense_variables(graph: Graph) -> None:
-    tables = set(table_reads(graph).values())
+    reads = table_reads(graph)
+    tables, consumers = set(reads.values()), graph.consumers()
     for node in list(graph.nodes.values()):
-        if node.op == "ReadVariableOp":
-            name = node_of(node.inputs[0])
-            if name in graph.captures and name not in tables:
-                value = graph.captures[name].variable.numpy()
-                graph.nodes[node.name] = Node(node.name, "Const", value=np.asarray(value))
+        if node.op != "ReadVariableOp" or node_of(node.inputs[0]) not in graph.captures:
+            continue
+        variable = graph.captures[node_of(node.inputs[0])].variable
+        if node_of(node.inputs[0]) not in tables:
+            graph.nodes[node.name] = Node(node.name, "Const", value=np.asarray(variable.numpy()))
+            continue
+        # A table that a layer multiplies with, too: the layer gets a copy of its own.
+        layers = [reader for reader in consumers.get(node.output, []) if reader.name not in reads]
+        if layers:
+            weight = Node(f"{node.name}/weight", "Const", value=np.asarray(_small_enough(variable).numpy()))
+            graph.nodes = {weight.name: weight, **graph.nodes}
+        for reader in layers:
+            reader.inputs = [weight.output if ref == node.output else ref for ref in reader.inputs]
 
 
 def _freeze_table_sizes(graph: Graph) -> None:
@@ -89,14 +78,16 @@ def _freeze_table_sizes(graph: Graph) -> None:
             graph.nodes[node.name] = Node(node.name, "Const", value=np.asarray(size))
 
 
-def _constant_nodes(graph: Graph) -> set[str]:
-    """Nodes that depend on constants alone."""
-    constant: set[str] = set()
-    for node in graph.nodes.values():
-        needs = list(node.inputs)
-        if node.op in GATHERS and _variable_behind(graph, needs[GATHERS[node.op][0]]) is not None:
-            needs.pop(GATHERS[node.op][0])  # rows at constant ids: what is read does not change either
-        foldable = node.op not in _NOT_FOLDABLE and all(node_of(ref) in constant for ref in needs)
-        if node.op == "Const" or (node.inputs and foldable):
-            constant.add(node.name)
-    return constant
+def _small_enough(variable: Any) -> Any:
+    """The variable, unless it is too large to be a weight beside its life as a table.
+
+    Raises:
+        CompileError: naming the variable.
+    """
+    if variable.dtype.size * int(np.prod(variable.shape)) > _LARGEST_WEIGHT:
+        raise CompileError(
+            f"embedding table '{variable.name.removesuffix(':0')}'",
+            "is also used as a whole, by a layer, and is too large for that",
+            "leave that output out of `outputs` in the spec",
+        )
+    return variable

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bireme_runtime.plan import Plan, Side
+from bireme_runtime.plan import Plan, Side, Step, Subgraph
 
 __all__ = ["half_plan", "needed_files"]
 
@@ -29,7 +29,10 @@ def half_plan(plan: Plan, side: Side, model: str) -> Plan:
     Returns:
         A plan with the steps, features and tables that these columns need, in the order of the whole plan.
     """
-    steps = {step.name: step for step in plan.steps}
+    steps: dict[str, Step] = {step.name: step for step in plan.steps}
+    for step in plan.steps:
+        if isinstance(step, Subgraph):
+            steps |= {output.name: step for output in step.outputs if output.name}
     needed: dict[str, None] = {}
     pending = [step.name for step in plan.steps if getattr(step, "side", None) == side]
     while pending:
@@ -37,6 +40,7 @@ def half_plan(plan: Plan, side: Side, model: str) -> Plan:
         if name not in needed:
             needed[name] = None
             if name in steps:
+                needed[steps[name].name] = None
                 pending.extend(_references(steps[name]))
     # Both halves map the very files of the whole model, so an arena's tables stay together.
     arenas = {table.arena for table in plan.tables if table.name in needed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from bireme.compiler.partial import load_signature
 from bireme.compiler.reference_variables import adopt_reference_variables
 from bireme.compiler.session_tables import bind_session_tables
 from bireme.errors import CompileError
+from bireme.requests import pad_rows
+from bireme_runtime.plan import Feature
 
 __all__ = ["SavedModel", "fill_unused", "load"]
 
@@ -103,18 +105,24 @@ class SavedModel:
             ) from error
 
 
-def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+def fill_unused(
+    model: SavedModel, rows: dict[str, np.ndarray[Any, Any]], features: Sequence[Feature] = ()
+) -> dict[str, np.ndarray[Any, Any]]:
     """Rows for the whole signature: inputs that no served output needs get neutral values.
 
     Args:
         model: the loaded SavedModel.
         rows: feature → [N] or [N, L], for the features that are served.
+        features: their sequences are padded where the signature itself has a fixed length.
 
     Returns:
         Signature input → values in the shape that the signature asks for ([N, 1] for some single values,
         [N, L, 1] for some sequences); a sparse or ragged feature as its parts.
     """
     count = len(next(iter(rows.values())))
+    shapes = {feature.name: model.features[feature.name].shape for feature in features}
+    fixed = [feature for feature in features if shapes[feature.name].rank == 2 and shapes[feature.name][1]]
+    rows = {**rows, **pad_rows(fixed, rows)}
     filled = {}
     for name, spec in model.features.items():
         text = spec.dtype == tf.string
@@ -131,12 +139,13 @@ def fill_unused(model: SavedModel, rows: dict[str, np.ndarray[Any, Any]]) -> dic
     return filled
 
 
-def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
+def load(model: SavedModel, outputs: dict[str, str], lengths: Mapping[str, int] | None = None) -> Graph:
     """Inline the signature into one graph.
 
     Args:
         model: the loaded SavedModel.
         outputs: task → signature output; empty: all, under their own names.
+        lengths: sequence feature → the length that it will always have.
 
     Raises:
         CompileError: an output is not in the signature.
@@ -172,9 +181,19 @@ def load(model: SavedModel, outputs: dict[str, str]) -> Graph:
     _bind_captures(graph, model.function)
     adopt_reference_variables(graph, model.function)
     bind_session_tables(graph)
+    for name, length in (lengths or {}).items():
+        _fix_length(graph, name, length)
     _refuse_examples(graph)
     graph.sort()
     return graph
+
+
+def _fix_length(graph: Graph, feature: str, length: int) -> None:
+    """Tell the graph that a sequence feature always has this length."""
+    if feature in graph.features:
+        node = graph.nodes[graph.features[feature]]
+        shape = tf.compat.v1.AttrValue(shape=tf.TensorShape([None, length]).as_proto())
+        graph.nodes[node.name] = Node(node.name, node.op, [], {"dtype": node.attr["dtype"], "shape": shape})
 
 
 def _refuse_examples(graph: Graph) -> None:

@@ -10,15 +10,15 @@ others here. To teach the kit a new transform, add a rule, a step in `bireme_run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bireme.compiler import pooling
-from bireme.compiler.fold import GATHERS, table_reads
-from bireme.compiler.graph import Graph, Node, tf
+from bireme.compiler.graph import Graph, Node, node_of, tf
+from bireme.compiler.lineage import Lineage
 from bireme.compiler.lower_ids import ID_RULES
 from bireme.compiler.lower_places import PLACE_RULES
 from bireme.compiler.lower_pools import POOL_RULES, OneHotRows
@@ -30,6 +30,8 @@ from bireme.compiler.lower_text import TEXT_RULES
 from bireme.compiler.lower_weights import WEIGHT_RULES
 from bireme.compiler.partitioned import PARTITION_RULES, Shards
 from bireme.compiler.ragged import structure
+from bireme.compiler.reads import GATHERS, table_reads
+from bireme.compiler.shapes import TensorSpec
 from bireme.compiler.sparse import Aside, Splits
 from bireme.compiler.values import (
     Ids,
@@ -76,10 +78,29 @@ class Lowering:
     Args:
         graph: the folded graph.
         shapes: feature → symbolic shape of its placeholder; a part of a sparse feature → what it means.
+        lineage: where tensors come from.
+        specs: dtype and static shape of every tensor.
+        apart: gathers that are not to be seen as lookups, as their rows could not cross.
     """
 
-    def __init__(self, graph: Graph, shapes: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: dict[str, Any],
+        lineage: Lineage,
+        specs: Mapping[str, TensorSpec],
+        apart: Set[str] = frozenset(),
+    ) -> None:
         self.graph = graph
+        self.lineage = lineage
+        self.specs = specs
+        self.apart = apart
+        #: source of a sequence → its length, where that is fixed
+        self.lengths: dict[str, int] = {}
+        for feature, name in graph.features.items():
+            dims = graph.nodes[name].attr["shape"].shape.dim
+            if len(dims) == 2 and dims[1].size > 0:
+                self.lengths[feature] = dims[1].size
         self.tables = table_reads(graph)
         #: name in `Rows.variable` → a table that is no variable of its own
         self.joined: dict[str, Shards | OneHotRows] = {}
@@ -116,6 +137,20 @@ class Lowering:
             return self._shapes[name]  # type: ignore[no-any-return]
         dtype = tf.as_dtype(node.attr["dtype"].type).name
         return Raw(name, dtype, self._shapes[name])
+
+    def computed_ids(self, ref: str) -> Ids | None:
+        """Integers that no rule knows, for a subgraph to compute: one or a sequence a row; else None."""
+        spec = self.specs.get(ref)
+        if spec is None or spec.dtype not in ("int32", "int64") or not self.lineage.is_raw(ref):
+            return None
+        if not spec.shape or len(spec.shape) > 2 or spec.shape[0] is not None:
+            return None
+        about = ", ".join(self.lineage.features([ref]))
+        name = f"{about} (node '{node_of(ref)}')"
+        columns = tuple(1 if size == 1 else "L" for size in spec.shape[1:])
+        if "L" in columns and spec.shape[1] is not None:
+            self.lengths[name] = spec.shape[1]
+        return Ids(name, "computed", (ref,), ("R", *columns), non_negative=False)
 
     def constant(self, node: Node, index: int) -> np.ndarray[Any, Any] | None:
         """Value of an input if it is constant."""
@@ -154,7 +189,7 @@ def _negative_wrap(low: Lowering, node: Node) -> Value | None:
 
 def _cast(low: Lowering, node: Node) -> Value | None:
     value, target = low.lower(node.inputs[0]), tf.as_dtype(node.attr["DstT"].type)
-    if isinstance(value, Raw) and not value.sequence and target == tf.float32:
+    if isinstance(value, Raw) and target == tf.float32:
         known = value.dtype in ("int32", "int64", "float64", "bool")
         return Numbers(value.feature, (), value.shape) if known else None
     return None
@@ -175,9 +210,10 @@ def _bucketize(low: Lowering, node: Node) -> Value | None:
 
 
 def _gather(low: Lowering, node: Node) -> Value | None:
-    if node.name not in low.tables or node.attr["batch_dims"].i:
+    if node.name not in low.tables or node.name in low.apart or node.attr["batch_dims"].i:
         return None
-    ids = as_ids(low.lower(node.inputs[GATHERS[node.op][1]]))
+    ref = node.inputs[GATHERS[node.op][1]]
+    ids = as_ids(low.lower(ref)) or low.computed_ids(ref)
     if ids is None or (node.op == "GatherV2" and low.scalar(node, 2) != 0):
         return None
     variable = low.tables[node.name]

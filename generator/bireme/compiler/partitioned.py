@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bireme.compiler.check import as_function
-from bireme.compiler.fold import GATHERS
 from bireme.compiler.graph import Graph, Node, node_of, tf
+from bireme.compiler.reads import GATHERS
 from bireme.compiler.sparse import Aside
 from bireme.compiler.values import Ids, Rows, Value, as_ids
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import onnx
 
-from bireme.compiler.acceptance import check_passes, check_precision, features_of
+from bireme.compiler.acceptance import check_passes, check_precision
+from bireme.compiler.attempts import taken
 from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.canonical import without_origin
 from bireme.compiler.dense import to_onnx
@@ -96,7 +97,7 @@ def compile_model(
     model = SavedModel(spec.saved_model, spec.signature, spec.padding)
     if scratch is not None:
         park(model.function.graph.variables, scratch)
-    graphs: dict[str, Graph] = {"load": load(model, spec.outputs)}
+    graphs: dict[str, Graph] = {"load": load(model, spec.outputs, spec.lengths)}
     check_task_names(graphs["load"].outputs)
     for name, run in (("unroll", unroll), ("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
         progress(name)
@@ -130,16 +131,18 @@ def compile_model(
     dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, "float32", spec.listwise)
 
     progress("check")
-    requests, example = choose_samples(spec.samples, plan, read_words(cut))
+    samples = choose_samples(spec.samples, plan, read_words(cut))
     outputs = spec.outputs or {name: name for name in model.outputs}
     with _folder(scratch) as folder:
         files = stage(export_files(plan, cut), folder)
-        differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, requests, folder)
+        differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, samples, folder)
         precision = full_precision(dense)
         if spec.precision.mode == "fp16" or (spec.precision.mode == "auto" and target == "gpu"):
             progress("precision")
             tried, recorded = evidence_requests(spec.samples, plan, read_words(cut))
-            halves = features_of(plan, folder, tried)
+            used = taken(plan, folder, tried)
+            recorded = min(recorded, len(used))
+            tried, halves = [request for request, _ in used], [half for _, half in used]
             evidence = make_evidence(spec.samples, tried, halves, contract.tasks, recorded)
             precision = choose_precision(dense, spec.precision, evidence, cut.boundaries)
             contract = contract.model_copy(update={"handover": precision.handover})
@@ -167,7 +170,7 @@ def compile_model(
         split=cut,
         differences=differences,
         nodes=nodes,
-        example=example,
+        example=samples.example,
         source={"saved_model_sha256": _hash_folder(spec.saved_model), "signature": spec.signature},
     )
 

@@ -51,10 +51,12 @@ def mask(low: Lowering, node: Node) -> Value | None:
 
 
 def positive(low: Lowering, node: Node) -> Value | None:
-    """`ids > 0`, which is `ids != 0` where none is negative."""
-    ids = low.lower(node.inputs[0])
-    same = isinstance(ids, Ids) and ids.non_negative and low.scalar(node, 1) == 0
-    return mask(low, node) if same else None
+    """`ids > value`; `ids > 0` is `ids != 0` where none is negative."""
+    found = mask(low, node)
+    if not isinstance(found, Masked) or not isinstance(found.source, Ids):
+        return None
+    same = found.source.non_negative and found.value == 0
+    return found if same else replace(found, test="gt")
 
 
 def cast_mask(low: Lowering, node: Node) -> Value | None:

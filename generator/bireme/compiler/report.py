@@ -15,7 +15,16 @@ from bireme.compiler.pipeline import Compiled
 from bireme.compiler.precision_report import precision_data, precision_text
 from bireme.compiler.storage_report import storage_data, storage_rows
 from bireme.compiler.user_ahead_text import ahead_table
-from bireme_runtime.plan import Bucketize, Embed, HashBucket, IdentityId, IntVocabulary, Numeric, Vocabulary
+from bireme_runtime.plan import (
+    Bucketize,
+    Embed,
+    HashBucket,
+    IdentityId,
+    IntVocabulary,
+    Numeric,
+    Subgraph,
+    Vocabulary,
+)
 from bireme_runtime.tables import row_bytes
 from bireme_runtime.text_steps import (
     Compute,
@@ -72,6 +81,17 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
                 "columns": [boundary.offset, boundary.offset + boundary.width],
             }
             for boundary in cut.boundaries
+        ],
+        "engines": [
+            {
+                "step": step.name,
+                "engine": step.engine,
+                "slow": step.engine == "tensorflow",
+                "made_of": sorted({output.about for output in step.outputs}),
+                "because_of": cut.reasons[step.name],
+            }
+            for step in plan.steps
+            if isinstance(step, Subgraph)
         ],
         "handover": {"dtype": plan.handover, "user_width": plan.user_width, "item_width": plan.item_width},
         "precision": precision_data(compiled.precision),
@@ -156,6 +176,10 @@ def as_text(report: dict[str, Any]) -> RenderableType:
     for boundary in report["cut"]:
         name = "user" if boundary["side"] == "user" else "items"
         cut.add_row(f"{name}[{boundary['columns'][0]}:{boundary['columns'][1]}]", boundary["made_of"])
+    engines = _table("features", "engine", "because of", title="Outside the fast path: TensorFlow is slow")
+    for entry in report["engines"]:
+        style = "bold red" if entry["slow"] else None
+        engines.add_row(", ".join(entry["made_of"]), entry["engine"], entry["because_of"], style=style)
     passes = _table("pass", "nodes", "max difference", title="Passes")
     for entry in report["passes"]:
         difference = entry["max_difference"]
@@ -172,7 +196,8 @@ def as_text(report: dict[str, Any]) -> RenderableType:
     ahead = [ahead_table(report["user_ahead"])] if "user_ahead" in report else []
     precision = precision_text(report["precision"])
     stored = [storage] if storage.rows else []
-    return Group(head, features, tables, *stored, cut, precision, passes, costs, *ahead)
+    shown = [engines] if report["engines"] else []
+    return Group(head, features, tables, *stored, cut, *shown, precision, passes, costs, *ahead)
 
 
 def _table(*columns: str, title: str) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from bireme.synthetic import UNKNOWN, edge_counts, make_requests
 from bireme_runtime.plan import Plan
 from bireme_runtime.requests import RequestError, measure
 
-__all__ = ["choose_samples"]
+__all__ = ["Samples", "choose_samples"]
 
 #: How many of either kind: enough for every edge of a few buckets, few enough for a second's work.
 _COUNT = 12
@@ -25,19 +26,30 @@ _TRIED_VALUES = 20_000
 _USUAL = (1, 7, 50)
 
 
-def choose_samples(
-    path: Path | None, plan: Plan, words: Mapping[str, Sequence[bytes]]
-) -> tuple[list[Request], Request]:
+@dataclass(frozen=True)
+class Samples:
+    """Requests that every pass is checked on.
+
+    Args:
+        given: a few of the user's.
+        made: made-up ones at bucket edges.
+        sparse: the last of these, less every optional feature.
+        example: the first of all, as text.
+    """
+
+    given: tuple[Request, ...]
+    made: tuple[Request, ...]
+    sparse: Request
+    example: Request
+
+
+def choose_samples(path: Path | None, plan: Plan, words: Mapping[str, Sequence[bytes]]) -> Samples:
     """Requests to check on, and an example to show.
 
     Args:
         path: the user's sample requests, or None.
         plan: the feature plan.
         words: vocabulary file → its keys.
-
-    Returns:
-        A few of the user's requests and made-up ones at bucket edges, among them one that leaves out every
-        optional feature; and the first of all as an example, as text.
 
     Raises:
         SpecError: a sample request does not fit the model, by its number.
@@ -58,7 +70,7 @@ def choose_samples(
     made = make_requests(plan, words, sorted({*edges, *usual}))
     sparse = _without_optional(plan, made[-1])
     example = given[0] if given else _presentable(plan, words)
-    return [*given[:_COUNT], *made, sparse], _as_text(example)
+    return Samples(tuple(given[:_COUNT]), tuple(made), sparse, _as_text(example))
 
 
 def _presentable(plan: Plan, words: Mapping[str, Sequence[bytes]]) -> Request:

@@ -8,33 +8,35 @@ stops the build, naming the op: nothing is dropped, nothing approximated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bireme.compiler.fold import GATHERS
+from bireme.compiler.blocks import Block, as_block, block_shape, width_of
+from bireme.compiler.boundary import Boundary, dense_side
+from bireme.compiler.constant_tables import adopt_constant_tables
 from bireme.compiler.graph import Graph, Node, tf
 from bireme.compiler.id_steps import make_step
+from bireme.compiler.lineage import Lineage
 from bireme.compiler.lower import Lowering
-from bireme.compiler.refusal import (
-    computed_table,
-    culprit,
-    half_precision,
-    not_a_transform,
-    runs_on_cpu_only,
-    unfit,
-)
+from bireme.compiler.refusal import cannot_cross, half_precision, not_served, unfit
+from bireme.compiler.regions import can_cross, needs_cpu
+from bireme.compiler.shapes import tensor_specs
 from bireme.compiler.sparse import check_sides
+from bireme.compiler.subgraphs import Subgraphs
 from bireme.compiler.values import (
     Ids,
-    Numbers,
+    Masked,
     Raw,
     Rows,
     Source,
     Text,
+    Value,
     features_of,
-    numbers,
     plan_mask,
     raw_feature,
+    value_feature,
 )
 from bireme.compiler.vocabularies import StringsSource, VocabularySource
 from bireme.errors import CompileError
@@ -44,27 +46,12 @@ __all__ = ["Boundary", "Split", "split"]
 
 
 @dataclass(frozen=True)
-class Boundary:
-    """One tensor that crosses the cut: columns [offset, offset + width) of `user` or `items`.
-
-    Args:
-        name: placeholder of the dense graph.
-        tensor: the tensor it replaces.
-        shape: its static shape behind the row dimension.
-    """
-
-    name: str
-    tensor: str
-    side: p.Side
-    offset: int
-    width: int
-    shape: tuple[int, ...]
-    made_of: str
-
-
-@dataclass(frozen=True)
 class Split:
-    """Both banks: steps for the CPU, a graph for the GPU, and what crosses between them."""
+    """Both banks: steps for the CPU, a graph for the GPU, and what crosses between them.
+
+    `subgraphs` writes the files of the CPU's other engines; `reasons` says for each of their steps which op
+    needs it.
+    """
 
     steps: tuple[p.Step, ...]
     tables: tuple[p.Table, ...]
@@ -74,6 +61,8 @@ class Split:
     dense: Graph
     user_width: int
     item_width: int
+    subgraphs: dict[str, Callable[[Path], None]]
+    reasons: dict[str, str]
 
 
 def split(graph: Graph, shapes: dict[str, Any], sides: dict[str, p.Side]) -> Split:
@@ -87,21 +76,43 @@ def split(graph: Graph, shapes: dict[str, Any], sides: dict[str, p.Side]) -> Spl
     Raises:
         CompileError: an op on the CPU side is not a known transform, or a table has an unsupported dtype.
     """
-    cut = _Cut(graph, Lowering(graph, shapes), sides)
     for task, ref in graph.outputs.items():
         if graph.constant(ref) is not None:
             raise CompileError(
                 f"output '{task}'", "is the same for every request", "leave it out of `outputs` in the spec"
             )
-        cut.walk(ref, task)
-    return cut.finish()
+    graph = adopt_constant_tables(graph)
+    lineage, specs = Lineage(graph), tensor_specs(graph)
+    apart: set[str] = set()
+    while True:
+        cut = _Cut(graph, Lowering(graph, shapes, lineage, specs, apart), dict(sides))
+        try:
+            for task, ref in graph.outputs.items():
+                cut.walk(ref, task)
+            return cut.finish()
+        except _NotALookup as found:
+            apart.add(found.node)
+
+
+class _NotALookup(Exception):  # noqa: N818 - not an error: the cut is tried again
+    """Rows that cannot cross: their gather has to stay inside a subgraph."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.node = node
 
 
 class _Cut:
     def __init__(self, graph: Graph, lowering: Lowering, sides: dict[str, p.Side]) -> None:
         self.graph = graph
         self.low = lowering
+        self.specs, self.lineage = lowering.specs, lowering.lineage
         self.sides = sides
+        self.on_cpu = needs_cpu(graph, lowering, lowering.lineage, lowering.specs)
+        self.subgraphs = Subgraphs(
+            graph, lowering, lowering.lineage, lowering.specs, dict(sides), self._id_step
+        )
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.ids: dict[tuple[Any, ...], str] = {}
         self.id_steps: list[p.Step] = []
         self.blocks: list[p.Step] = []
@@ -119,37 +130,62 @@ class _Cut:
             ref, reader = pending.pop()
             if ref in self.boundaries or ref in self.seen or self.graph.constant(ref) is not None:
                 continue
-            value = self.low.lower(ref)
-            block = numbers(value) or (value if isinstance(value, Rows) and _pooled(value) else None)
+            node, value = self.graph.producer(ref), self.low.lower(ref)
+            block = as_block(value, self.low.lengths)
             if block is not None:
-                self._add_boundary(ref, block)
+                self._add_block(ref, block)
                 continue
-            if value is not None:
-                raise unfit(value, reader, task)
-            node = self.graph.producer(ref)
-            if node.name in self.low.tables:
-                raise not_a_transform(culprit(self.low, node, node.inputs[GATHERS[node.op][1]]))
-            if runs_on_cpu_only(node):
-                raise not_a_transform(node)
-            if node.op in GATHERS and self.graph.constant(node.inputs[GATHERS[node.op][0]]) is not None:
-                raise computed_table(node)
-            if node.op == "Cast" and node.attr["DstT"].type in (tf.float16, tf.bfloat16):
-                raise half_precision(node)
+            if value is None and node.name in self.on_cpu:
+                self._add_computed(ref, node)
+                continue
+            self._refuse(node, value, reader, task)
             self.seen.add(ref)
+            columns = self._only_rows_open(node)
+            if columns is not None:
+                self.shapes[node.name] = columns
+                continue
             pending.extend((source, node) for source in reversed(node.inputs))
 
-    def _add_boundary(self, ref: str, block: Rows | Numbers) -> None:
+    def _refuse(self, node: Node, value: Value | None, reader: Node | None, task: str) -> None:
+        """Stop at what can be neither part of the dense network nor columns."""
+        if isinstance(value, Rows) and value.pool is None and value.mask is None:
+            if value.ids.kind == "computed":
+                raise _NotALookup(node.name)
+            raise unfit(value, reader, task)
+        unfixed = value is not None and "L" in value.shape and value_feature(value) not in self.low.lengths
+        if isinstance(value, (Raw, Ids)) or unfixed or not node.inputs:
+            raise unfit(value, reader, task) if value is not None else not_served(node)
+        if node.op == "Cast" and node.attr["DstT"].type in (tf.float16, tf.bfloat16):
+            raise half_precision(node)
+
+    def _only_rows_open(self, node: Node) -> tuple[int, ...] | None:
+        """The dimensions behind the rows, if a node asks for a shape and only the number of rows is open."""
+        spec = self.specs.get(node.inputs[0]) if node.op == "Shape" else None
+        if spec is None or not spec.shape or None in spec.shape[1:]:
+            return None
+        return tuple(int(size or 0) for size in spec.shape[1:])
+
+    def _shapes_to_spell_out(self) -> dict[str, tuple[int, ...]]:
+        """Of the asked shapes those whose tensors stay behind on the CPU side."""
+        known = self.seen | set(self.boundaries)
+        return {
+            name: columns
+            for name, columns in self.shapes.items()
+            if self.graph.nodes[name].inputs[0] not in known
+        }
+
+    def _add_block(self, ref: str, block: Block) -> None:
+        self._register(block)
         features = features_of(block)
         # What is made of both sides is item side; it is named after the first feature of its side.
         feature = next((name for name in features if self.sides[name] == "item"), features[0])
-        side = self.sides[feature]
-        width = block.width if isinstance(block, Rows) else 1
+        side, shape = self.sides[feature], block_shape(block, self.low.lengths)
+        width = width_of(shape)
         offset = self.widths[side]
-        self.widths[side] += width
         name = f"{feature}.{len(self.blocks)}"
         if isinstance(block, Rows):
             check_sides(block, self.sides)
-            mask = plan_mask(block.mask, self._mask_ids(block)) if block.mask is not None else None
+            mask = self._plan_mask(block.mask) if block.mask is not None else None
             pool: Any = block.pool
             step: p.Step = p.Embed(
                 name,
@@ -167,24 +203,48 @@ class _Cut:
             )
             made_of = f"{' × '.join(features)} → {self.tables[block.variable].name}"
             made_of += f", {pool}" if pool else ""
+        elif isinstance(block, Masked):
+            step = p.Admitted(name, self._plan_mask(block), side, offset, width)
+            made_of = f"{feature} ≠ {block.value!r}"
         else:
             source = feature if block.source is None else self._source(block.source)
-            step = p.Numeric(name, source, block.chain, side, offset)
+            step = p.Numeric(name, source, block.chain, side, offset, width)
             made_of = " → ".join([" × ".join(features), *(operation for operation, _ in block.chain)])
         self.blocks.append(step)
-        static = tuple(int(d) for d in block.shape[1:])
+        self._add_boundary(ref, side, shape, made_of)
+
+    def _register(self, block: Block) -> None:
+        """Computed ids get their side when they are first met."""
+        ids = block.ids if isinstance(block, Rows) else block.source
+        if isinstance(ids, Ids) and ids.kind == "computed":
+            self.sides[ids.feature] = self.subgraphs.side(ids.parameters[0])
+
+    def _add_computed(self, ref: str, node: Node) -> None:
+        spec = self.specs.get(ref)
+        if not can_cross(spec):
+            raise cannot_cross(node, spec, self.lineage.features([ref]))
+        assert spec is not None
+        shape = tuple(int(size or 0) for size in (spec.shape or ())[1:])
+        side, width = self.subgraphs.side(ref), width_of(shape)
+        self.subgraphs.columns(ref, self.widths[side], width)
+        self._add_boundary(ref, side, shape, f"{self.subgraphs.about(ref)} → {node.op} (node '{node.name}')")
+
+    def _add_boundary(self, ref: str, side: p.Side, shape: tuple[int, ...], made_of: str) -> None:
         placeholder = f"cut_{len(self.boundaries)}"
         while placeholder in self.graph.nodes or placeholder in self.graph.outputs:
             placeholder += "_"
-        self.boundaries[ref] = Boundary(placeholder, ref, side, offset, width, static, made_of)
+        width, offset = width_of(shape), self.widths[side]
+        self.widths[side] += width
+        truth = self.specs[ref].dtype == "bool"
+        self.boundaries[ref] = Boundary(placeholder, ref, side, offset, width, shape, made_of, truth)
 
-    def _mask_ids(self, block: Rows) -> dict[tuple[Any, ...], str]:
-        mask = block.mask
-        while mask is not None:
-            if not isinstance(mask.source, Raw):
-                self._id_step(mask.source)
-            mask = mask.also
-        return self.ids
+    def _plan_mask(self, mask: Masked) -> p.Mask:
+        part: Masked | None = mask
+        while part is not None:
+            if not isinstance(part.source, Raw):
+                self._id_step(part.source)
+            part = part.also
+        return plan_mask(mask, self.ids)
 
     def _source(self, source: Source) -> str:
         """Name of a feature, or of the step that makes a source."""
@@ -203,6 +263,9 @@ class _Cut:
         while name in self.ids.values() or name in self.sides:
             name = f"{name}.{len(self.ids)}"
         self.ids[value.key] = name
+        if value.kind == "computed":
+            self.subgraphs.ids(value.parameters[0], name)
+            return name
         self.id_steps.append(make_step(name, value, sources, self._vocabulary))
         return name
 
@@ -251,36 +314,16 @@ class _Cut:
         return joined if joined is not None else self.graph.captures[name].variable
 
     def finish(self) -> Split:
+        subgraphs, files, reasons = self.subgraphs.finish()
         return Split(
-            steps=(*self.id_steps, *self.blocks),
+            steps=(*self.id_steps, *subgraphs, *self.blocks),
             tables=tuple(self.tables.values()),
             variables={table.name: self._variable(name) for name, table in self.tables.items()},
             vocabularies=self.vocabularies,
             boundaries=tuple(self.boundaries.values()),
-            dense=_dense(self.graph, list(self.boundaries.values())),
+            dense=dense_side(self.graph, list(self.boundaries.values()), self._shapes_to_spell_out()),
             user_width=self.widths["user"],
             item_width=self.widths["item"],
+            subgraphs=files,
+            reasons=reasons,
         )
-
-
-def _dense(graph: Graph, boundaries: list[Boundary]) -> Graph:
-    """The dense side: one float placeholder for each boundary, and what the outputs need from there."""
-    dense = graph.copy()
-    dense.features = {}
-    for boundary in boundaries:
-        shape = tf.TensorShape([None, *boundary.shape]).as_proto()
-        attr = {
-            "dtype": tf.compat.v1.AttrValue(type=tf.float32.as_datatype_enum),
-            "shape": tf.compat.v1.AttrValue(shape=shape),
-        }
-        dense.nodes[boundary.name] = Node(boundary.name, "Placeholder", [], attr)
-        dense.redirect(boundary.tensor, f"{boundary.name}:0")
-        dense.features[boundary.name] = boundary.name
-    dense = dense.keep(dense.ancestors(dense.outputs.values()))
-    dense.sort()
-    return dense
-
-
-def _pooled(rows: Rows) -> bool:
-    per_row = rows.shape[0] == "R" and all(isinstance(dim, int) for dim in rows.shape[1:])
-    return per_row and (rows.pool is not None or "L" not in rows.ids.shape)

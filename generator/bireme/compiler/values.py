@@ -93,7 +93,8 @@ class Ids:
     Args:
         feature: the (first) feature that they are made of.
         kind: "hash_bucket", "vocabulary", "int_vocabulary", "bucketize", "identity", or another of
-            id_steps.py.
+            id_steps.py; or "computed" by a subgraph: then `feature` tells of the features and the node, and
+            `parameters` hold the tensor.
         parameters: what that step needs besides its sources, hashable.
         table: the lookup table behind a vocabulary.
         overrides: (raw value, id) pairs that take precedence over the vocabulary.
@@ -198,7 +199,7 @@ Value = Raw | Text | Ids | Masked | Count | Rows | Numbers
 
 def numbers(value: Value | None) -> Numbers | None:
     """A float feature, raw or transformed, as `Numbers`."""
-    if isinstance(value, Raw) and value.dtype == "float32" and not value.sequence:
+    if isinstance(value, Raw) and value.dtype == "float32":
         return Numbers(value.feature, (), value.shape)
     return value if isinstance(value, Numbers) else None
 

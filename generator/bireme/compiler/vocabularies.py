@@ -105,7 +105,9 @@ def check_ids(
     for step in steps:
         if not isinstance(step, p.Embed):
             continue
-        maker = makers[step.ids]
+        maker = makers.get(step.ids)
+        if maker is None:
+            continue  # computed by a subgraph: checked in every request
         largest = _largest_id(maker, makers, sources)
         if largest >= rows[step.table] and not _bounded(step.mask, step.ids, rows[step.table]):
             raise CompileError(

@@ -11,7 +11,7 @@ from bireme.ahead import UserAhead
 from bireme.emitter.tensors import ITEMS, USER, check_file_name
 from bireme.errors import EmitError
 from bireme.spec import Contract
-from bireme_runtime.plan import IntVocabulary, Plan, Vocabulary
+from bireme_runtime.plan import IntVocabulary, Plan, Subgraph, Vocabulary
 from bireme_runtime.text_steps import Pick
 
 __all__ = ["Artifacts", "Writer", "check_artifacts", "computed_in_fp32"]
@@ -71,7 +71,8 @@ def check_artifacts(artifacts: Artifacts, contract: Contract) -> None:
         if name in _TAKEN:
             raise EmitError(f"file {name!r}", "has a name the emitter needs itself", "choose another name")
     needed = {table.arena for table in plan.tables}
-    needed |= {step.file for step in plan.steps if isinstance(step, (Vocabulary, IntVocabulary, Pick))}
+    named = (Vocabulary, IntVocabulary, Pick, Subgraph)
+    needed |= {step.file for step in plan.steps if isinstance(step, named)}
     missing = sorted(needed - set(artifacts.files))
     if missing:
         raise EmitError(
