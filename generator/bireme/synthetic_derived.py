@@ -164,7 +164,7 @@ def _refused(
             strange = _strange(plan, step, words, state) if step.feature in known else set()
             if strange:
                 return strange
-        elif step.op in KERNELS and hasattr(step, "name") and known.issuperset(sources_of(step)):
+        elif step.op != "subgraph" and known.issuperset(sources_of(step)):
             short = _short(step, state) if isinstance(step, Text) else set()
             if short:
                 return short

@@ -150,6 +150,7 @@ def compile_model(
             differences["precision"] = check_precision(
                 model, outputs, plan, precision.dense, tried, folder, spec.precision.tolerance
             )
+        requests = [*samples.given, *samples.made, samples.sparse]
         limits = Limits(**spec.storage_limits.model_dump())
         stored = store_tables(plan, cut, files, precision.dense, requests, folder, spec.storage, limits)
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}

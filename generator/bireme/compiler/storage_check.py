@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from bireme.compiler.acceptance import features_of
+from bireme.compiler.attempts import taken
 from bireme.compiler.dense import runner
 from bireme.compiler.export import export_files
 from bireme.compiler.ranking import Change, Limits, measure_change, rank_gate
@@ -77,7 +77,7 @@ def store_tables(
         file(place / name)
     made = export_files(lossy, dataclasses.replace(cut, tables=tables))
     staged = stage({name: write for name, write in made.items() if name not in kept}, place)
-    halves = [features_of(p, f, requests) for p, f in ((plan, folder), (lossy, place))]
+    halves = [[half for _, half in taken(p, f, requests)] for p, f in ((plan, folder), (lossy, place))]
     exact, stored = (_scores(dense, features) for features in halves)
     changes = {task: measure_change(exact[task], stored[task]) for task in exact}
     for task, change in changes.items():
