@@ -13,7 +13,7 @@ from .strings import FlatStrings
 __all__ = ["admitted", "passed", "weights_of"]
 
 
-_TESTS: dict[str, np.ufunc] = {"ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater}
+_TESTS: dict[str, np.ufunc] = {"ne": np.not_equal, "ge": np.greater_equal, "gt": np.greater, "lt": np.less}
 
 
 def admitted(step: Embed, state: State) -> Array | None:
