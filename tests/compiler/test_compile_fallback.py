@@ -115,7 +115,7 @@ LEFTOVERS: dict[str, tuple[Callable[[], Made], str]] = {
             lambda m, age, price, code: age + price + tf.one_hot(code, 4, name="hot")[:, 1],
             code=(I64, [None]),
         ),
-        "onnx",
+        "",
     ),
     "a vector of numbers": (
         lambda: small(
