@@ -30,7 +30,7 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from bireme.compiler.acceptance import features_of
+from bireme.compiler.attempts import taken
 from bireme.compiler.dense import runner
 from bireme.compiler.emulate import emulated
 from bireme.compiler.half import to_half
@@ -121,7 +121,7 @@ def _served(plan: Plan, folder: Path, requests: Sequence[Request], dense: onnx.M
     run = runner(emulated(dense))
     half = {v.name for v in dense.graph.input if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16}
     scores: Scores = {}
-    for features in features_of(plan, folder, requests):
+    for _, features in taken(plan, folder, requests):
         feeds = {"user": features.user, "items": features.items[:, : features.candidates]}
         with np.errstate(over="ignore"):
             feeds = {k: v.astype(np.float16) if k in half else v for k, v in feeds.items()}

@@ -71,7 +71,7 @@ def compile_network(network: Network) -> Pair:
     """Run a Keras network through the compiler's passes."""
     with tempfile.TemporaryDirectory(prefix="bireme-user-once-") as folder:
         network.model.export(folder, verbose=False)
-        graph = fold_batchnorm(fold(trim(load(SavedModel(Path(folder), "serving_default"), None))))
+        graph = fold_batchnorm(fold(trim(load(SavedModel(Path(folder), "serving_default"), {}))))
     widths: dict[Side, int] = {"user": 0, "item": 0}
     boundaries = []
     for name, shape in network.shapes.items():
