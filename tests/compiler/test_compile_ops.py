@@ -33,7 +33,7 @@ ALONG_ROWS = {
     "top": (lambda x, u, w: total(tf.transpose(tf.math.top_k(tf.transpose(x * u), 1)[0])), "Transpose"),
     "argmax": (lambda x, u, w: total(w + tf.cast(tf.argmax(w, 0), tf.float32)), "ArgMax"),
     "gathered rows": (lambda x, u, w: total(tf.gather(x, tf.argmax(w, 1)) + u), "Gather"),
-    "first rows": (lambda x, u, w: total(x + tf.reverse(u, [0])), "Shape"),
+    "rows backwards": (lambda x, u, w: total(x + tf.reverse(u, [0])), "Slice"),
     "padded rows": (lambda x, u, w: total(x + tf.pad(u, [[1, 0], [0, 0], [0, 0]])[:-1]), "Pad"),
     "rows from the other end": (lambda x, u, w: total(x) + total(tf.roll(u, 1, 0)), "Shape"),
     "log of a sum": (lambda x, u, w: total(w - tf.reduce_logsumexp(w, 0)), "ReduceMax"),

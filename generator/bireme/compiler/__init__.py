@@ -23,7 +23,9 @@ What they stand on:
   said where none fits
 * `vocabularies`, `tables_export`, `export`, `staged`: the files of the CPU side
 * `known_values`, `tensor_lists`: what a graph says about itself before it runs
-* `row_dims`, `row_bench`, `row_views`, `row_view_math`: rows that wander, for `rows_first`
+* `row_dims`, `row_bench`, `row_view`, `row_views`, `row_view_fills`, `row_view_math`: rows that wander, for
+  `rows_first`
+* `listwise`, `listwise_ops`, `row_shapes`: user_once for models that rank a list as a whole
 * `lifted`, `row_ops`, `row_products`, `canonical`: ONNX
 * `half`, `emulate`, `ranges`, `half_limits`, `layers`, `patterns`, `trials`, `precision_search`, `evidence`,
   `ranking`: precision, from the cast pass to the measure of a ranking

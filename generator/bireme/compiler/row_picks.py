@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from bireme.compiler.row_bench import Bench, NoViewError, View, attributes_of
-from bireme.compiler.row_views import view_of
+from bireme.compiler.row_bench import Bench, attributes_of
+from bireme.compiler.row_view import NoViewError, View
+from bireme.compiler.row_view_fills import view_of
 
 __all__ = ["Picks", "gather_picks", "picks_of"]
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from bireme.compiler.row_bench import Array, Bench, NoViewError, View, attributes_of
-from bireme.compiler.row_views import MOVES, static, view_of
+from bireme.compiler.row_bench import Array, Bench, attributes_of
+from bireme.compiler.row_view import NoViewError, View
+from bireme.compiler.row_view_fills import static, view_of
+from bireme.compiler.row_views import MOVES
 
 __all__ = ["VIEWS", "ViewHandler"]
 

@@ -6,48 +6,19 @@ Each function returns the views of a node's outputs, or raises NoViewError.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 import onnx
 
-from bireme.compiler.row_bench import Bench, NoViewError, View, attributes_of
+from bireme.compiler.row_bench import Bench, attributes_of
 from bireme.compiler.row_dims import Dim, Rows, resolve
+from bireme.compiler.row_view import NoViewError, View
+from bireme.compiler.row_view_fills import expand, filled, sizes_in, static, tile, view_of
 
-__all__ = ["MOVES", "static", "view_of"]
+__all__ = ["MOVES"]
 
 #: A slice that ends here, or later, runs to the end.
 _TO_THE_END = 10**9
-
-
-def view_of(bench: Bench, name: str) -> View:
-    """The view of an input.
-
-    Raises:
-        NoViewError: it has none.
-    """
-    if name not in bench.views:
-        raise NoViewError
-    return bench.views[name]
-
-
-def static(bench: Bench, name: str) -> list[Any]:
-    """An input's numbers.
-
-    Raises:
-        NoViewError: they depend on the request.
-    """
-    if name not in bench.constants:
-        raise NoViewError
-    value: list[Any] = bench.constants[name].reshape(-1).tolist()
-    return value
-
-
-def _sizes(bench: Bench, name: str) -> list[Dim]:
-    """An input's numbers, of which some may be the number of rows."""
-    if name in bench.sizes:
-        return list(bench.sizes[name].values.reshape(-1))
-    return static(bench, name)
 
 
 def _viewed(bench: Bench, view: View, shape: list[Dim]) -> View:
@@ -73,7 +44,7 @@ def _viewed(bench: Bench, view: View, shape: list[Dim]) -> View:
 def _reshape(bench: Bench, node: onnx.NodeProto) -> list[View]:
     attributes = attributes_of(node)
     view = view_of(bench, node.input[0])
-    shape = resolve(_sizes(bench, node.input[1]), view.shape, bool(attributes.get("allowzero", 0)))
+    shape = resolve(sizes_in(bench, node.input[1]), view.shape, bool(attributes.get("allowzero", 0)))
     if shape is None:
         raise NoViewError
     return [_viewed(bench, view, shape)]
@@ -173,7 +144,7 @@ def _slice_of(bench: Bench, base: str, axis: int, start: int, end: int, step: in
 
 def _slice(bench: Bench, node: onnx.NodeProto) -> list[View]:
     view = view_of(bench, node.input[0])
-    bounds = [_sizes(bench, name) for name in node.input[1:]]
+    bounds = [sizes_in(bench, name) for name in node.input[1:]]
     starts, ends = bounds[0], bounds[1]
     axes = bounds[2] if len(bounds) > 2 else list(range(len(starts)))
     steps = bounds[3] if len(bounds) > 3 else [1] * len(starts)
@@ -205,8 +176,8 @@ def _split(bench: Bench, node: onnx.NodeProto) -> list[View]:
     whole = view.shape[axis]
     total = whole.times if isinstance(whole, Rows) else whole
     if len(node.input) > 1:
-        parts = [size.times if isinstance(size, Rows) else size for size in _sizes(bench, node.input[1])]
-        if isinstance(whole, Rows) and not all(isinstance(p, Rows) for p in _sizes(bench, node.input[1])):
+        parts = [size.times if isinstance(size, Rows) else size for size in sizes_in(bench, node.input[1])]
+        if isinstance(whole, Rows) and not all(isinstance(p, Rows) for p in sizes_in(bench, node.input[1])):
             raise NoViewError
     else:
         parts = [total // len(node.output)] * len(node.output)
@@ -227,86 +198,6 @@ def _gather(bench: Bench, node: onnx.NodeProto) -> list[View]:
     return [view.resized(base, axis, indices.shape)]
 
 
-def _tile(bench: Bench, node: onnx.NodeProto) -> list[View]:
-    if node.input[0] in bench.constants:
-        return [_constant(bench, bench.constants[node.input[0]], _sizes(bench, node.input[1]), tile=True)]
-    view = view_of(bench, node.input[0])
-    repeats = static(bench, node.input[1])
-    times = repeats[view.axis]
-    if times != 1:
-        if view.post != 1:
-            raise NoViewError
-        base = bench.reform(view.base, (*view.before, 1, view.pre, *view.after))
-        tiles = bench.numbers(1, *(1 for _ in view.before), times, 1, *(1 for _ in view.after))
-        made = View(bench.emit("Tile", [base, tiles]), view.before, view.pre * times, 1, view.after)
-        view = made.on(bench.reform(made.base, made.rest))
-        repeats = [count if axis != view.axis else 1 for axis, count in enumerate(repeats)]
-    if set(repeats) == {1}:
-        return [view]
-    before, after = repeats[: view.axis], repeats[view.axis + 1 :]
-    tiles = bench.numbers(1, *before, *(1 for _ in view.middle), *after)
-    sizes = [
-        [s * r for s, r in zip(*pair, strict=True)] for pair in ((view.before, before), (view.after, after))
-    ]
-    return [
-        View(bench.emit("Tile", [view.base, tiles]), tuple(sizes[0]), view.pre, view.post, tuple(sizes[1]))
-    ]
-
-
-def _expand(bench: Bench, node: onnx.NodeProto) -> list[View]:
-    wanted = _sizes(bench, node.input[1])
-    if node.input[0] in bench.constants:
-        return [_constant(bench, bench.constants[node.input[0]], wanted)]
-    view = view_of(bench, node.input[0])
-    lead = max(0, len(wanted) - view.rank)
-    wanted = [*(1 for _ in range(view.rank - len(wanted))), *wanted]
-    axis = view.axis + lead
-    if wanted[axis] not in (1, Rows(view.pre * view.post)):
-        raise NoViewError
-    before = [size for size in wanted[:axis] if isinstance(size, int)]
-    after = [size for size in wanted[axis + 1 :] if isinstance(size, int)]
-    if len(before) != axis or len(after) != len(view.after):
-        raise NoViewError
-    base = bench.reform(view.base, (*(1 for _ in range(lead)), *view.rest))
-    old = (*(1 for _ in range(lead)), *view.before)
-    new_before = tuple(np.broadcast_shapes(old, tuple(before)))
-    new_after = tuple(np.broadcast_shapes(view.after, tuple(after)))
-    made = View(base, new_before, view.pre, view.post, new_after)
-    if bench.rest(base) == made.rest:
-        return [made]
-    shape = bench.numbers(1, *new_before, *(1 for _ in view.middle), *new_after)
-    return [made.on(bench.emit("Expand", [base, shape]))]
-
-
-def _filled(bench: Bench, node: onnx.NodeProto) -> list[View]:
-    attributes = attributes_of(node)
-    value = attributes.get("value")
-    content = onnx.numpy_helper.to_array(value) if value is not None else np.zeros(1, np.float32)
-    return [_constant(bench, content.reshape(()), _sizes(bench, node.input[0]))]
-
-
-def _constant(bench: Bench, value: Any, wanted: list[Dim], tile: bool = False) -> View:
-    """A constant repeated for all rows."""
-    wanted = [*(1 for _ in range(value.ndim - len(wanted))), *wanted]
-    value = value.reshape((1,) * (len(wanted) - value.ndim) + value.shape)
-    places = [axis for axis, size in enumerate(wanted) if isinstance(size, Rows)]
-    if len(places) != 1 or value.shape[places[0]] != 1:
-        raise NoViewError
-    axis = places[0]
-    rows = wanted[axis]
-    times = rows.times if isinstance(rows, Rows) else 1
-    target = [times if index == axis else size for index, size in enumerate(wanted)]
-    sizes = [size for size in target if isinstance(size, int)]
-    grown = (
-        np.tile(value, sizes)
-        if tile
-        else np.broadcast_to(value, np.broadcast_shapes(value.shape, tuple(sizes)))
-    )
-    made = View("", grown.shape[:axis], times, 1, grown.shape[axis + 1 :])
-    # The same in all rows, so it does not matter whether they are outside or inside.
-    return made.on(bench.constant(np.ascontiguousarray(grown).reshape((1, *made.rest))))
-
-
 MOVES = {
     "Reshape": _reshape,
     "Flatten": _flatten,
@@ -317,7 +208,7 @@ MOVES = {
     "Slice": _slice,
     "Split": _split,
     "Gather": _gather,
-    "Tile": _tile,
-    "Expand": _expand,
-    "ConstantOfShape": _filled,
+    "Tile": tile,
+    "Expand": expand,
+    "ConstantOfShape": filled,
 }

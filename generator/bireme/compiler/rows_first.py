@@ -16,9 +16,10 @@ from typing import Any
 import onnx
 
 from bireme.compiler.canonical import canonicalise
-from bireme.compiler.row_bench import Bench, NoViewError, View, attributes_of
+from bireme.compiler.row_bench import Bench, attributes_of
 from bireme.compiler.row_dims import Dim, Rows, Sizes, evaluate, sizes_of
 from bireme.compiler.row_picks import gather_picks, picks_of
+from bireme.compiler.row_view import NoViewError, View
 from bireme.compiler.row_view_math import VIEWS
 
 __all__ = ["rows_first"]
