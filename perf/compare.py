@@ -105,7 +105,7 @@ def _prepare(
     folder = repository / f"{spec.model}_preprocess" / "1"
     plan = Plan.read(folder / "plan.json")
     words = read_vocabularies(plan, folder)
-    recorded = read_requests(spec.samples) if spec.samples is not None else []
+    recorded = read_requests(spec.samples, spec.user) if spec.samples is not None else []
     difference = 0.0
     for n in candidates:
         requests = make_traffic(plan, words, recorded, n, _REQUESTS)

@@ -122,7 +122,7 @@ def measure(spec_path: Path, repository: Path, rounds: int, in_each: int) -> dic
     section = build(spec_path, repository, user_ahead=True).report["user_ahead"]
     folder = repository / f"{spec.model}_preprocess" / "1"
     plan, words = Plan.read(folder / "plan.json"), read_vocabularies(Plan.read(folder / "plan.json"), folder)
-    recorded = read_requests(spec.samples) if spec.samples is not None else []
+    recorded = read_requests(spec.samples, spec.user) if spec.samples is not None else []
     count = (rounds + 1) * in_each
     tags = ("one_shot", "ahead", "cached")
     users = {tag: make_users(plan, words, recorded, count, tag) for tag in tags}

@@ -56,6 +56,9 @@ def inspect(
     saved_model: Annotated[Path, typer.Argument(help="a SavedModel folder, or a build spec (YAML)")],
     user: Annotated[str, typer.Option(help="user side inputs, comma separated")] = "",
     signature: Annotated[str, typer.Option(help="which signature")] = "serving_default",
+    samples: Annotated[
+        Path | None, typer.Option(help="sample requests (JSON lines): the user side is found in them")
+    ] = None,
     user_ahead: UserAhead = False,
     as_json: AsJson = False,
 ) -> None:
@@ -64,7 +67,7 @@ def inspect(
 
     with _err.status("loading TensorFlow"):
         names = [name for name in user.split(",") if name]
-        report, advice = inspect_model(saved_model, names, signature, user_ahead)
+        report, advice = inspect_model(saved_model, names, signature, user_ahead, samples)
     _print_report(report, as_json)
     if advice and not as_json:
         print(f"\n{advice}")

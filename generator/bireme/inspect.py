@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from bireme.errors import SpecError
+from bireme.requests import read_requests
 from bireme.spec import BuildSpec, read_spec
+from bireme.user_side import find_user_side
 
 if TYPE_CHECKING:
     from bireme.compiler.pipeline import Compiled
@@ -18,7 +20,7 @@ __all__ = ["inspect_model"]
 
 
 def inspect_model(
-    path: Path, user: Sequence[str], signature: str, user_ahead: bool = False
+    path: Path, user: Sequence[str], signature: str, user_ahead: bool = False, samples: Path | None = None
 ) -> tuple[dict[str, Any], str]:
     """Compile in memory and report.
 
@@ -27,6 +29,8 @@ def inspect_model(
         user: user side inputs; with none given for a SavedModel, every input counts as a candidate's.
         signature: signature key, for a SavedModel.
         user_ahead: also report what `build --user-ahead` would save; needs a build spec.
+        samples: sample requests, for a SavedModel: passes are checked on them, and with no `user` given, the
+            user side is found in them.
 
     Returns:
         The report, and advice what to do next (empty if a spec was given).
@@ -55,6 +59,9 @@ def inspect_model(
     from bireme.compiler.load import SavedModel
 
     known = SavedModel(path, signature).features
+    if samples is not None and not user:
+        found = find_user_side(read_requests(samples), f"{samples}: the user side")
+        user = [name for name in found if name in known]
     for name in user:
         if name not in known:
             raise SpecError(
@@ -71,9 +78,11 @@ def inspect_model(
         text={},
         buckets=BuildSpec.model_fields["buckets"].default,
         max_users=BuildSpec.model_fields["max_users"].default,
-        samples=None,
+        samples=samples,
     )
     starter = {"model": "my_ranker", "saved_model": str(path.resolve()), "user": list(user)}
+    if samples is not None:
+        starter["samples"] = str(samples.resolve())
     text = yaml.safe_dump(starter, sort_keys=False, width=10_000, allow_unicode=True)
     if not user:
         text += f"# user: list every input that describes the user or the request, of: {', '.join(known)}\n"

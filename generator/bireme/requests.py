@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bireme.errors import ClientError, SpecError
+from bireme.user_side import with_user_side
 from bireme_runtime.plan import Feature
 
 __all__ = ["Request", "count_candidates", "pad_rows", "part_for", "read_requests", "to_rows", "to_tensors"]
@@ -23,8 +24,12 @@ Array = np.ndarray[Any, Any]
 Request = Mapping[str, Mapping[str, Any]]
 
 
-def read_requests(path: Path) -> list[Request]:
+def read_requests(path: Path, user: Collection[str] = ()) -> list[Request]:
     """Read sample requests, one JSON object a line.
+
+    Args:
+        path: the file.
+        user: features of the user; where a request repeats one for every candidate, it is put where it belongs.
 
     Raises:
         SpecError: the file is missing, or a line is not a request.
@@ -47,7 +52,7 @@ def read_requests(path: Path) -> list[Request]:
             raise SpecError(f"{path}:{number}", f"is not JSON: {error}", "one request a line") from None
         if not isinstance(raw, dict) or not all(isinstance(raw.get(key), dict) for key in ("user", "items")):
             raise SpecError(f"{path}:{number}", "is not a request", 'write {"user": {…}, "items": {…}}')
-        requests.append(raw)
+        requests.append(with_user_side(raw, user))
     return requests
 
 

@@ -14,7 +14,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator
 
 from bireme.errors import SpecError
+from bireme.requests import read_requests
 from bireme.spec_precision import PrecisionSpec
+from bireme.user_side import find_user_side
 from bireme_runtime.plan import Feature
 
 __all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Target", "read_spec"]
@@ -52,7 +54,8 @@ class BuildSpec(BaseModel):
     saved_model: Path
     """The SavedModel folder, relative to the spec file."""
     user: tuple[str, ...] = Field(min_length=1)
-    """Inputs that describe the user or the request; every other input describes a candidate."""
+    """Inputs that describe the user or the request; every other input describes a candidate. In a spec file
+    also `auto`: the features that are the same for all candidates of every request in `samples`."""
     signature: str = "serving_default"
     """Which signature of the SavedModel to serve."""
     outputs: dict[str, str] = {}
@@ -163,6 +166,8 @@ def read_spec(path: Path) -> BuildSpec:
         raise SpecError(str(path), f"is not valid YAML: {detail}", "see examples/obd/bireme.yaml") from None
     if not isinstance(raw, dict):
         raise SpecError(str(path), "must hold a mapping", "see examples/obd/bireme.yaml")
+    if raw.get("user") == "auto":
+        raw = {**raw, "user": _find_user(path, raw.get("samples"))}
     try:
         spec = BuildSpec.model_validate(raw)
     except ValidationError as error:
@@ -173,6 +178,20 @@ def read_spec(path: Path) -> BuildSpec:
     base = path.parent
     samples = base / spec.samples if spec.samples is not None else None
     return spec.model_copy(update={"saved_model": base / spec.saved_model, "samples": samples})
+
+
+def _find_user(path: Path, samples: Any) -> tuple[str, ...]:
+    """The user's inputs, from sample requests.
+
+    Raises:
+        SpecError: there are none, or they do not tell.
+    """
+    where = f"{path}: user"
+    if not isinstance(samples, str):
+        raise SpecError(
+            where, "can only be found with `samples`", "list the user's inputs, or name a file there"
+        )
+    return find_user_side(read_requests(path.parent / samples), where)
 
 
 def _in_plain_words(place: str, kind: str, message: str) -> tuple[str, str]:

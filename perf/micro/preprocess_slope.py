@@ -100,7 +100,7 @@ def prepare(spec: BuildSpec, repository: Path) -> dict[str, list[list[Ready]]]:
         return preprocessor.run([tensors])[0]
 
     words = read_vocabularies(plan, folder)
-    recorded = read_requests(spec.samples) if spec.samples is not None else []
+    recorded = read_requests(spec.samples, spec.user) if spec.samples is not None else []
     methods: dict[str, list[list[Ready]]] = {ARRAYS: [], RUNTIME: [], OBJECTS: [], ROWS: []}
     for n in _COUNTS:
         calls: dict[str, list[Ready]] = {name: [] for name in methods}

@@ -67,7 +67,9 @@ def evidence_requests(
     """
     recorded: list[Request] = []
     rows = 0
-    for request in read_requests(path) if path is not None else []:
+    for request in (
+        read_requests(path, [f.name for f in plan.features if f.side == "user"]) if path is not None else []
+    ):
         if recorded and rows + count_candidates(request) > _MOST_ROWS:
             break
         recorded.append(request)

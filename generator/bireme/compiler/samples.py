@@ -54,7 +54,9 @@ def choose_samples(path: Path | None, plan: Plan, words: Mapping[str, Sequence[b
     Raises:
         SpecError: a sample request does not fit the model, by its number.
     """
-    given = read_requests(path) if path is not None else []
+    given = (
+        read_requests(path, [f.name for f in plan.features if f.side == "user"]) if path is not None else []
+    )
     lengths = plan.buckets if plan.listwise else None
     for number, request in enumerate(given, start=1):
         try:

@@ -59,7 +59,7 @@ def verify(
     _check_spec(spec, read_manifest(repository, spec.model))
     folder = repository / f"{spec.model}_preprocess" / "1"
     plan = Plan.read(folder / "plan.json")
-    recorded = read_requests(spec.samples) if spec.samples is not None else []
+    recorded = read_requests(spec.samples, spec.user) if spec.samples is not None else []
     requests = sample_requests(plan, read_vocabularies(plan, folder), recorded, count)
     expected = _original_scores(spec_path, plan, requests, progress)
     results = []
