@@ -29,7 +29,7 @@ def read_requests(path: Path, user: Collection[str] = ()) -> list[Request]:
 
     Args:
         path: the file.
-        user: features of the user; where a request repeats one for every candidate, it is put where it belongs.
+        user: features of the user; where a request repeats one for every candidate, it is moved.
 
     Raises:
         SpecError: the file is missing, or a line is not a request.

@@ -188,9 +188,8 @@ def _find_user(path: Path, samples: Any) -> tuple[str, ...]:
     """
     where = f"{path}: user"
     if not isinstance(samples, str):
-        raise SpecError(
-            where, "can only be found with `samples`", "list the user's inputs, or name a file there"
-        )
+        hint = "list the user's inputs, or name a file of sample requests there"
+        raise SpecError(where, "can only be found with `samples`", hint)
     return find_user_side(read_requests(path.parent / samples), where)
 
 
