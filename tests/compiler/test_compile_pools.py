@@ -10,6 +10,7 @@ from compiler_parts import Inputs, Made, column, head, keras_model, made, variab
 from keras import layers, ops
 
 from bireme.compiler.pipeline import compile_model
+from bireme.errors import CompileError
 from bireme_runtime.requests import RequestError
 
 F, I64 = tf.float32, tf.int64
@@ -169,3 +170,26 @@ def test_one_hot_rows_leave_in_pieces():
     pieces = list(row_chunks(OneHotRows(7), size=3 * 7 * 4))
     assert [len(piece) for piece in pieces] == [3, 3, 1]
     np.testing.assert_array_equal(np.concatenate(pieces), np.eye(7, dtype=np.float32))
+
+
+@pytest.mark.parametrize("trifle", [1e-8, 1e-7])
+def test_pooling_as_deepctr_writes_it(parity, trifle):
+    """The mask is tiled to every column; 1e-8 is too little to change a count, 1e-7 is not."""
+
+    def score(m, ids, price):
+        mask = tf.cast(tf.not_equal(ids, 0), F)
+        tiled = tf.tile(tf.expand_dims(mask, 2), [1, 1, 3])
+        total = tf.reduce_sum(tf.gather(m.table, ids) * tiled, 1)
+        mean = total / (tf.reduce_sum(mask, 1, keepdims=True) + trifle)
+        return {"score": tf.matmul(mean, m.kernel)[:, 0] + price}
+
+    parts = {"table": variable(ROWS, 3), "kernel": variable(3, 1, seed=1)}
+    model = made(parts, score, ("ids",), ids=(I64, [None, None]), price=(F, [None]))
+    nothing = {"user": {"ids": [0, 0]}, "items": {"price": [1.0, 2.0]}}
+    if trifle == 1e-8:
+        compiled = parity(model, [nothing, {**nothing, "user": {"ids": []}}])
+        (step,) = [step for step in compiled.plan.steps if step.op == "embed"]
+        assert (step.pool, step.floor) == ("mean", pytest.approx(1e-8))
+    else:
+        with pytest.raises(CompileError, match=r"AddV2|add"):
+            parity(model)

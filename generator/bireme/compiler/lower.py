@@ -27,6 +27,7 @@ from bireme.compiler.lower_sizes import SIZE_RULES
 from bireme.compiler.lower_sparse import SPARSE_RULES
 from bireme.compiler.lower_split import SPLIT_RULES
 from bireme.compiler.lower_text import TEXT_RULES
+from bireme.compiler.lower_tiled import TILED_RULES
 from bireme.compiler.lower_weights import WEIGHT_RULES
 from bireme.compiler.partitioned import PARTITION_RULES, Shards
 from bireme.compiler.ragged import structure
@@ -295,6 +296,6 @@ _OF_ELEMENTS = (
     RAGGED_RULES,
     SIZE_RULES,
 )
-for _more in (*_OF_ELEMENTS, TEXT_RULES, ID_RULES, SPLIT_RULES):
+for _more in (*_OF_ELEMENTS, TILED_RULES, TEXT_RULES, ID_RULES, SPLIT_RULES):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)
