@@ -10,7 +10,7 @@ from catalogue import names
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "families" / "families.py"
 #: Few, and none needs a package of others.
-FAST = ("keras_DeepFM_ids",)
+FAST = ("keras_DeepFM_ids", "keras_DIN", "tf_lookup_tables")
 
 
 def run(out, *flags):
