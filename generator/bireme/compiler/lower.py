@@ -202,7 +202,8 @@ def _bucketize(low: Lowering, node: Node) -> Value | None:
         return derive(value, "bucketize", *node.attr["boundaries"].list.f, non_negative=True)
     if isinstance(value, Numbers) and value.source is None and not value.chain:
         # An integer cast to FP32 compares like the integer itself; a double would be rounded before.
-        raw = low.lower(f"{low.graph.features[value.feature]}:0")
+        placeholder = low.graph.features.get(value.feature)  # none: made by a piece of the graph
+        raw = low.lower(f"{placeholder}:0") if placeholder is not None else None
         integer = isinstance(raw, Raw) and raw.dtype.startswith("int")
         value = replace(raw, shape=value.shape) if raw is not None and integer else None
     if not isinstance(value, Raw) or value.dtype not in ("float32", "int32", "int64", "float64"):

@@ -157,7 +157,8 @@ def _counted(low: Lowering, ref: str) -> Ids | None:
     node, value = low.graph.producer(ref), low.lower(ref)
     if value is None and node.op == "Cast":
         before = low.lower(node.inputs[0])
-        if isinstance(before, Numbers) and not before.chain and before.source is None:
+        plain = isinstance(before, Numbers) and not before.chain and before.source is None
+        if isinstance(before, Numbers) and plain and before.feature in low.graph.features:
             dtype = tf.as_dtype(low.graph.nodes[low.graph.features[before.feature]].attr["dtype"].type)
             return as_ids(Raw(before.feature, dtype.name, before.shape))
     return as_ids(value)

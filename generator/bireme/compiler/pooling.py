@@ -105,8 +105,8 @@ def mean_of_all(low: Lowering, node: Node) -> Value | None:
         return None
     if fixed_parts(value.ids) is not None:
         return replace(value, pool="mean")
-    placeholder = low.graph.nodes[low.graph.features[value.ids.feature]]
-    fixed = placeholder.attr["shape"].shape.dim[1].size > 0
+    placeholder = low.graph.features.get(value.ids.feature)  # none: made by a piece of the graph
+    fixed = placeholder is not None and low.graph.nodes[placeholder].attr["shape"].shape.dim[1].size > 0
     return replace(value, pool="mean", present="" if fixed else "all")
 
 
