@@ -37,6 +37,10 @@ _ATTEMPTS = 40
 #: Strings that must not be confused with any known one: empty, non-ASCII, with a NUL, long.
 UNKNOWN = (b"", "ключ".encode(), "未知".encode(), b"a\0", b"x" * 70, b"?")
 
+#: Integers that no table bounds stay below; those that an engine reads, below one of these.
+_MOST = 50
+_UNKNOWN_TABLE = (3, 10, _MOST)
+
 #: Keys of a vocabulary that values are drawn from.
 _DRAWN_FROM = 500
 
@@ -208,6 +212,9 @@ def _integers(
     sizes = [
         tables[step.table] for step in plan.steps if isinstance(step, Embed) and step.ids in rows | made_by
     ]
+    inside = [source for step in plan.steps if isinstance(step, Subgraph) for source in step.inputs]
+    hidden = any(source.source == feature.name for source in inside)
+    sizes += [source.rows for source in inside if source.source == feature.name and source.rows]
     lookups = [step for step in steps if isinstance(step, IntVocabulary)]
     special = [int(key) for step in lookups for key in _some(words, step)]
     special += [int(edge) + d for edge in edges if abs(edge) < 2**31 - 1 for d in (-1, 0, 1)]
@@ -220,7 +227,9 @@ def _integers(
     strict = [{int(key) for key in words[step.file]} for step in lookups if is_strict(plan, step)]
     if strict:
         special = sorted(set.intersection(*strict, set(special)))
-    drawn = rng.integers(0, 50 if limit is None else limit, count)
+    if limit is None:  # a table that is hidden in a loop may be small
+        limit = int(rng.choice(_UNKNOWN_TABLE)) if hidden else _MOST
+    drawn = rng.integers(0, limit, count)
     if special:
         share = 1.0 if strict else 0.8
         drawn = np.where(rng.random(count) < share, rng.choice(special, count), drawn)

@@ -62,11 +62,14 @@ def _open_tensorflow(step: Subgraph, path: Path) -> Engine:
     def constant(name: str) -> Any:
         return tf.constant(tf.make_ndarray(constants[name].attr["value"].tensor))
 
-    tables: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
     for handle, keys, values in step.tables:
+        if not keys:
+            resources[handle] = tf.Variable(constant(values), trainable=False)
+            continue
         initializer = tf.lookup.KeyValueTensorInitializer(constant(keys), constant(values))
         default = tf.zeros((), initializer.value_dtype) if initializer.value_dtype != tf.string else ""
-        tables[handle] = tf.lookup.StaticHashTable(initializer, default)
+        resources[handle] = tf.lookup.StaticHashTable(initializer, default)
     specs = [
         tf.TensorSpec(None, tf.as_dtype(placeholders[source.tensor].attr["dtype"].type))
         for source in step.inputs
@@ -76,7 +79,9 @@ def _open_tensorflow(step: Subgraph, path: Path) -> Engine:
     def imported(*values: Any) -> list[Any]:
         graph = tf.compat.v1.get_default_graph()
         feeds = {f"{source.tensor}:0": value for source, value in zip(step.inputs, values, strict=True)}
-        feeds |= {f"{name}:0": graph.capture(table.resource_handle) for name, table in tables.items()}
+        for name, held in resources.items():
+            handle = held.handle if isinstance(held, tf.Variable) else held.resource_handle
+            feeds[f"{name}:0"] = graph.capture(handle)
         found: list[Any] = tf.graph_util.import_graph_def(graph_def, feeds, wanted)
         return found
 
@@ -87,8 +92,8 @@ def _open_tensorflow(step: Subgraph, path: Path) -> Engine:
             tf.constant(feeds[source.tensor], dtype=spec.dtype)
             for source, spec in zip(step.inputs, specs, strict=True)
         ]
-        # Keeps the tables alive as long as the function.
-        assert len(tables) == len(step.tables)
+        # Keeps them alive as long as the function.
+        assert len(resources) == len(step.tables)
         results = function(*values)
         return {name: np.asarray(value.numpy()) for name, value in zip(wanted, results, strict=True)}
 

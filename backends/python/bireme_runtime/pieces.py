@@ -11,11 +11,19 @@ __all__ = ["Subgraph", "SubgraphInput", "SubgraphOutput", "piece_ends"]
 
 @dataclass(frozen=True)
 class SubgraphInput:
-    """What a subgraph's tensor is fed with: a source, as [rows], or for `rank` 2 [rows, 1 or L]."""
+    """What a subgraph's tensor is fed with: a source, as [rows], or for `rank` 2 [rows, 1 or L].
+
+    Args:
+        tensor: its name in the subgraph.
+        source: a feature or a step.
+        rank: dimensions.
+        rows: the feature's values index a table of so many rows inside the subgraph; 0: none that is known.
+    """
 
     tensor: str
     source: str
     rank: int
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,8 @@ class Subgraph:
         side: "user": a row is a user; "item": a row is a candidate, user sources are repeated.
         inputs: what it is fed with.
         outputs: what it gives.
-        tables: for TensorFlow: (placeholder of a lookup table, constant of its keys, of its values).
+        tables: for TensorFlow: (placeholder of a lookup table, constant of its keys, of its values); keys "":
+            a variable.
     """
 
     name: str

@@ -20,6 +20,7 @@ __all__ = ["subgraph_step"]
 
 def subgraph_step(step: Subgraph, state: State) -> None:
     """Run the piece on all rows of its side, and put its ids and columns where the plan wants them."""
+    _refuse_outside(step, state)
     groups = _groups(step, state)
     results = [_run(step, rows, members, state) for members, rows in groups]
     for output in step.outputs:
@@ -29,6 +30,24 @@ def subgraph_step(step: Subgraph, state: State) -> None:
             _put_columns(output, step.side, feature, parts, state)
         else:
             _put_ids(output, feature, parts, state)
+
+
+def _refuse_outside(step: Subgraph, state: State) -> None:
+    """Values that index a table inside the piece, checked here: an engine's own words tell of no feature."""
+    for source in step.inputs:
+        if not source.rows:
+            continue
+        values = state.numbers(source.source)
+        bad = np.flatnonzero((values < 0) | (values >= source.rows))
+        if bad.size:
+            raise state.batch.refuse(
+                state.origin(source.source),
+                state.lengths_of(source.source),
+                bad,
+                lambda i, values=values, rows=source.rows: (  # type: ignore[misc]
+                    f"is {values[i]}; the table has rows 0 to {rows - 1}"
+                ),
+            )
 
 
 def _groups(step: Subgraph, state: State) -> list[tuple[list[int], Array]]:

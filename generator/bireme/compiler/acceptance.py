@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from bireme.compiler.apart import check_apart
 from bireme.compiler.attempts import Attempt, try_requests, try_samples
 from bireme.compiler.check import Checker, as_function
 from bireme.compiler.dense import runner
@@ -56,9 +57,10 @@ def check_passes(
         Pass → largest difference.
 
     Raises:
-        CompileError: a pass changed a score, or the feature plan refuses a sample.
+        CompileError: a pass changed a score, the feature plan refuses a sample, or mixes rows.
     """
     tried = try_samples(model, plan, folder, samples)
+    check_apart(plan, folder, cut.boundaries, tried)
     rows = [fill_unused(model, pad_rows(plan.features, attempt.rows)) for attempt in tried]
     halves = [attempt.half for attempt in tried]
     checker = Checker(_expected(outputs, tried), TOLERANCE)

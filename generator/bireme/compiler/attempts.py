@@ -20,8 +20,9 @@ __all__ = ["Attempt", "taken", "try_requests", "try_samples"]
 
 @dataclass(frozen=True)
 class Attempt:
-    """One sample request: its rows, what the CPU side makes of it, and the original's outputs."""
+    """One sample request, its rows, what the CPU side makes of it, and the original's outputs."""
 
+    request: Request
     rows: Arrays
     half: Features
     predicted: Arrays
@@ -91,7 +92,7 @@ def _try(model: SavedModel, preprocessor: Preprocessor, request: Request) -> Att
         raise CompileError("pass split", f"refuses a sample request: {half}", hint)
     rows = to_rows(features, request)
     # The original sees a sequence as it was sent: that padding changes nothing is checked, not assumed.
-    return Attempt(rows, half, model.predict(fill_unused(model, rows, features)))
+    return Attempt(request, rows, half, model.predict(fill_unused(model, rows, features)))
 
 
 def _original_takes(model: SavedModel, plan: Plan, request: Request) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,17 +21,38 @@ from bireme.compiler.canonical import canonicalise
 from bireme.compiler.graph import Graph, Node
 from bireme.errors import CompileError
 
-__all__ = ["OPSET", "runner", "to_onnx"]
+__all__ = ["OPSET", "Unconvertible", "runner", "to_onnx"]
 
 #: Newest opset that every supported TensorRT (8.6 on) parses.
 OPSET = 17
+
+
+class Unconvertible(CompileError):
+    """A graph that cannot become ONNX; `nodes` are those of its nodes that are known to stand in the way."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        found = [name for reason in reasons for pattern in _AT_FAULT for name in pattern.findall(reason)]
+        self.nodes = tuple(dict.fromkeys(found))
+        super().__init__(
+            "dense network",
+            f"cannot become ONNX: {' '.join(reasons[0].split())}",
+            "replace that op in the model",
+        )
+
+
+#: What tf2onnx logs about a node.
+_AT_FAULT = (
+    re.compile(r"^Tensorflow op \[(.+): \w+\] is not supported"),
+    re.compile(r"^Failed to convert node '(.+?)' \(fct="),
+)
 
 
 def to_onnx(dense: Graph) -> onnx.ModelProto:
     """Convert the dense graph; inputs are its placeholders, outputs its tasks.
 
     Raises:
-        CompileError: an op that tf2onnx cannot convert, by name.
+        Unconvertible: an op that tf2onnx cannot convert, by name.
+        CompileError: control flow.
     """
     graph = _spell_out(dense)
     errors: list[str] = []
@@ -48,13 +70,13 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
             del errors[:]
             model = _convert(graph)
     except Exception as error:  # whatever tf2onnx trips over is a fact about the model
-        raise _unsupported(f"{type(error).__name__}: {error}") from error
+        raise Unconvertible([*errors, f"{type(error).__name__}: {error}"]) from error
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
     if errors:
-        raise _unsupported(errors[0])
+        raise Unconvertible(errors)
     for node in model.graph.node:
         if any(attribute.HasField("g") for attribute in node.attribute):
             raise CompileError(
@@ -67,7 +89,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise _unsupported(str(error)) from error
+        raise Unconvertible([str(error)]) from error
     return model
 
 
@@ -111,7 +133,7 @@ def runner(model: onnx.ModelProto) -> Callable[[dict[str, Any]], dict[str, Any]]
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # ONNX Runtime's kinds have no common base but this
-        raise _unsupported(str(error)) from error
+        raise Unconvertible([str(error)]) from error
     names = [output.name for output in session.get_outputs()]
     wanted = {value.name for value in session.get_inputs()}
 
@@ -200,9 +222,3 @@ def _name_ends(model: onnx.ModelProto, outputs: dict[str, str]) -> None:
         model.graph.output.append(shared[ref])
         model.graph.output[-1].name = task
         model.graph.node.append(onnx.helper.make_node("Identity", [plain.get(ref, ref)], [task]))
-
-
-def _unsupported(reason: str) -> CompileError:
-    return CompileError(
-        "dense network", f"cannot become ONNX: {' '.join(reason.split())}", "replace that op in the model"
-    )

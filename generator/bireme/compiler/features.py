@@ -157,9 +157,11 @@ def _check_default(feature: Feature) -> None:
         form = "a list" if feature.length is not None else "a single value"
         raise SpecError(where, f"must be {form}", "correct it in the spec")
     if feature.length is not None and feature.length not in (-1, len(default)):
-        raise SpecError(
-            where, f"must hold {feature.length} values, not {len(default)}", "correct it in the spec"
-        )
+        filled_up = feature.padding is not None
+        if not filled_up or len(default) > feature.length:
+            most = "at most " if filled_up else ""
+            message = f"must hold {most}{feature.length} values, not {len(default)}"
+            raise SpecError(where, message, "correct it in the spec")
     try:
         rows = to_rows([feature], {"user": {feature.name: default}, "items": {feature.name: [default]}})
     except ClientError as error:

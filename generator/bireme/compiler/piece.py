@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,16 +11,14 @@ import onnx
 
 from bireme.compiler.check import Arrays, as_function
 from bireme.compiler.dense import runner, to_onnx
-from bireme.compiler.graph import Graph, Node, node_of, tf
+from bireme.compiler.fuzz import ROWS, made_up_rows
+from bireme.compiler.graph import Capture, Graph, Node, node_of, tf
 from bireme.compiler.shapes import TensorSpec
+from bireme.compiler.unroll import CONTROL_FLOW
 from bireme.errors import CompileError
 
 __all__ = ["as_onnx", "as_tensorflow", "check_rows", "tensorflow_only"]
 
-_ROWS = 7
-_LENGTH = 5
-#: Text that string ops accept: none of it is a number, or all of it.
-_WORDS = ([b"a", b"b|c", b"", b" X ", "é".encode(), b"12"], [b"0", b"1", b"12", b"3", b"7", b"20"])
 #: A GraphDef holds at most 2 GB.
 _MOST_BYTES = 1_500_000_000
 
@@ -28,6 +27,8 @@ def tensorflow_only(piece: Graph, specs: Mapping[str, TensorSpec]) -> str:
     """The op for which ONNX Runtime cannot run a piece, as "op (node 'name')"; "" if there is none."""
     for node in piece.nodes.values():
         refs = [*node.inputs, node.output]
+        if node.op in CONTROL_FLOW:
+            return f"{node.op} (node '{node.name}')"
         if node.name in piece.captures or any(
             ref in specs and specs[ref].dtype in ("string", "resource", "variant") for ref in refs
         ):
@@ -37,15 +38,15 @@ def tensorflow_only(piece: Graph, specs: Mapping[str, TensorSpec]) -> str:
     return ""
 
 
-def as_onnx(piece: Graph) -> tuple[onnx.ModelProto | None, str]:
+def as_onnx(piece: Graph, rows_of: Mapping[str, int]) -> tuple[onnx.ModelProto | None, str]:
     """A numeric piece as ONNX, if it then gives what TensorFlow gives; else None, and why.
 
-    Integers have to be equal; floats may differ by their rounding.
+    Integers have to be equal; floats may differ by their rounding. `rows_of`: see `check_rows`.
     """
     try:
         model = to_onnx(piece)
         run = runner(model)
-        for rows in _made_up(piece):
+        for rows in made_up_rows(piece, rows_of):
             try:
                 expected = as_function(piece)(rows)
             except tf.errors.OpError:
@@ -66,7 +67,8 @@ def as_tensorflow(piece: Graph) -> tuple[Any, tuple[tuple[str, str, str], ...]]:
     """A piece as a GraphDef that needs nothing beside it.
 
     Returns:
-        The GraphDef, and its lookup tables: (placeholder, constant of keys, constant of values).
+        The GraphDef, and its lookup tables and variables: (placeholder, constant of keys, constant of values);
+        a variable has no keys ("").
 
     Raises:
         CompileError: it holds a table that no file can hold.
@@ -75,82 +77,98 @@ def as_tensorflow(piece: Graph) -> tuple[Any, tuple[tuple[str, str, str], ...]]:
     tables = []
     for name, capture in piece.captures.items():
         if capture.kind == "variable":
-            _freeze(graph, name)
+            _check_size(capture.variable)
+            if _frozen(graph, name):
+                continue
+            graph.nodes[f"{name}/values"] = Node(f"{name}/values", "Const", value=capture.variable.numpy())
+            tables.append((name, "", f"{name}/values"))
             continue
-        keys, values = _entries(piece, name)
+        keys, values = _entries(capture)
         graph.nodes[f"{name}/keys"] = Node(f"{name}/keys", "Const", value=keys)
         graph.nodes[f"{name}/values"] = Node(f"{name}/values", "Const", value=values)
         tables.append((name, f"{name}/keys", f"{name}/values"))
     return graph.to_graph_def(), tuple(tables)
 
 
-def _entries(piece: Graph, name: str) -> tuple[Any, Any]:
-    """Keys and values of a lookup table."""
-    find = next(node for node in piece.nodes.values() if node.inputs and node_of(node.inputs[0]) == name)
-    if find.op != "LookupTableFindV2":
-        raise CompileError(
-            f"op {find.op} (node '{find.name}')",
-            "asks a lookup table for more than its values",
-            "look keys up only, or leave it out of the served outputs",
-        )
-    kinds = [tf.as_dtype(find.attr[key].type) for key in ("Tin", "Tout")]
-    found = tf.raw_ops.LookupTableExportV2(
-        table_handle=piece.captures[name].handle, Tkeys=kinds[0], Tvalues=kinds[1]
+def _entries(capture: Capture) -> tuple[Any, Any]:
+    """Keys and values of a lookup table; its types are asked for, as its reader may be inside a loop."""
+    kinds = (tf.string, tf.int64, tf.int32, tf.float32, tf.float64, tf.bool)
+    for key, value in itertools.product(kinds, kinds):
+        none, default = tf.zeros([0], key), tf.zeros([], value)
+        try:  # an export with other types would end the process
+            tf.raw_ops.LookupTableFindV2(table_handle=capture.handle, keys=none, default_value=default)
+        except tf.errors.InvalidArgumentError:
+            continue
+        found = tf.raw_ops.LookupTableExportV2(table_handle=capture.handle, Tkeys=key, Tvalues=value)
+        return found[0].numpy(), found[1].numpy()
+    raise CompileError(
+        "a lookup table", "holds keys or values of an unusual type", "look strings or integers up in it"
     )
-    return found[0].numpy(), found[1].numpy()
 
 
-def _freeze(graph: Graph, name: str) -> None:
-    """Reads of a variable become reads of a constant."""
-    variable = graph.captures.pop(name).variable
+def _check_size(variable: Any) -> None:
     if variable.dtype.size * int(np.prod(variable.shape)) > _MOST_BYTES:
         raise CompileError(
             f"embedding table '{variable.name.removesuffix(':0')}'",
             "is too large for the TensorFlow fallback that its lookup needs",
             "look its rows up by ids of a feature, a hash or a vocabulary, and pool them by sum or mean",
         )
-    graph.nodes[name] = Node(name, "Const", value=variable.numpy())
+
+
+def _frozen(graph: Graph, name: str) -> bool:
+    """Make reads of a variable reads of a constant; False, and nothing done, if a loop or a branch reads it."""
+    readers = [n for n in graph.nodes.values() if any(node_of(ref) == name for ref in n.inputs)]
+    if any(node.op not in ("ReadVariableOp", "ResourceGather") for node in readers):
+        return False
+    graph.nodes[name] = Node(name, "Const", value=graph.captures.pop(name).variable.numpy())
     axis = Node(f"{name}/axis", "Const", value=np.zeros((), np.int32))
     attr = tf.compat.v1.AttrValue
-    for node in list(graph.nodes.values()):
-        if node.op == "ReadVariableOp" and node_of(node.inputs[0]) == name:
+    for node in readers:
+        if node.op == "ReadVariableOp":
             graph.redirect(node.output, f"{name}:0")
             del graph.nodes[node.name]
-        elif node.op == "ResourceGather" and node_of(node.inputs[0]) == name:
-            graph.nodes[axis.name] = axis
-            kinds = {
-                "Tparams": node.attr["dtype"],
-                "Tindices": node.attr["Tindices"],
-                "Taxis": attr(type=tf.int32.as_datatype_enum),
-                "batch_dims": node.attr["batch_dims"],
-            }
-            graph.nodes[node.name] = Node(node.name, "GatherV2", [*node.inputs, axis.output], kinds)
+            continue
+        graph.nodes[axis.name] = axis
+        kinds = {
+            "Tparams": node.attr["dtype"],
+            "Tindices": node.attr["Tindices"],
+            "Taxis": attr(type=tf.int32.as_datatype_enum),
+            "batch_dims": node.attr["batch_dims"],
+        }
+        graph.nodes[node.name] = Node(node.name, "GatherV2", [*node.inputs, axis.output], kinds)
     graph.sort()
+    return True
 
 
-def check_rows(piece: Graph) -> None:
+def check_rows(piece: Graph, rows_of: Mapping[str, int]) -> None:
     """Run a piece on made-up rows, together and one by one.
+
+    Args:
+        piece: the piece.
+        rows_of: input → rows of the smallest table that it indexes.
 
     Raises:
         CompileError: a row's result depends on the other rows.
     """
     run = as_function(piece)
-    for rows in _made_up(piece):
+    for rows in made_up_rows(piece, rows_of):
         try:
             together = run(rows)
-            for index in range(_ROWS):
-                alone = run({name: values[index : index + 1] for name, values in rows.items()})
-                for name, values in alone.items():
-                    if not _same(together[name][index : index + 1], values):
-                        ref = piece.outputs[name]
-                        raise CompileError(
-                            f"op {piece.producer(ref).op} (node '{node_of(ref)}')",
-                            "gives a row other values beside other rows, so batching would change scores",
-                            "compute it row by row in the model",
-                        )
-            return
+            for index in range(ROWS):
+                _compare(piece, together, run({n: v[index : index + 1] for n, v in rows.items()}), index)
         except tf.errors.OpError:
-            continue  # made-up text that the piece refuses; the samples come later
+            continue  # values that the piece refuses; the samples come later
+
+
+def _compare(piece: Graph, together: Arrays, alone: Arrays, index: int) -> None:
+    for name, values in alone.items():
+        if not _same(together[name][index : index + 1], values):
+            ref = piece.outputs[name]
+            raise CompileError(
+                f"op {piece.producer(ref).op} (node '{node_of(ref)}')",
+                "gives a row other values beside other rows, so batching would change scores",
+                "compute it row by row in the model",
+            )
 
 
 def _same(together: Any, alone: Any) -> bool:
@@ -160,30 +178,3 @@ def _same(together: Any, alone: Any) -> bool:
         return bool(np.array_equal(together, alone))
     shorter = min(together.shape[1], alone.shape[1])  # sequences are padded to the longest of the batch
     return bool(np.allclose(together[:, :shorter], alone[:, :shorter], rtol=1e-5, atol=1e-6, equal_nan=True))
-
-
-def _made_up(piece: Graph) -> list[Arrays]:
-    """Rows for the piece's inputs: small numbers, and text of two kinds."""
-    results = []
-    for words in _WORDS:
-        rng = np.random.default_rng(0)
-        rows: Arrays = {}
-        for name in piece.features:
-            attr = piece.nodes[piece.features[name]].attr
-            dims = [d.size for d in attr["shape"].shape.dim]
-            shape = (_ROWS, *(d if d > 0 else _LENGTH for d in dims[1:]))
-            rows[name] = _values(tf.as_dtype(attr["dtype"].type), shape, words, rng)
-        results.append(rows)
-    return results
-
-
-def _values(dtype: Any, shape: tuple[int, ...], words: list[bytes], rng: np.random.Generator) -> Any:
-    if dtype == tf.string:
-        return np.array([words[i] for i in rng.integers(0, len(words), shape).reshape(-1)], object).reshape(
-            shape
-        )
-    if dtype == tf.bool:
-        return rng.random(shape) < 0.5
-    if dtype.is_integer:
-        return rng.integers(0, 40, shape).astype(dtype.as_numpy_dtype)
-    return rng.gamma(1.0, 2.0, shape).astype(dtype.as_numpy_dtype)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -15,12 +16,13 @@ from bireme.compiler.acceptance import check_passes, check_precision
 from bireme.compiler.attempts import taken
 from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.canonical import without_origin
-from bireme.compiler.dense import to_onnx
+from bireme.compiler.dense import Unconvertible, to_onnx
 from bireme.compiler.evidence import evidence_requests, make_evidence
 from bireme.compiler.export import export_files, read_words
 from bireme.compiler.features import check_task_names, read_features, symbolic_shapes
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
+from bireme.compiler.impure import refuse_impure
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.parked import park
 from bireme.compiler.precision import Precision, choose_precision, full_precision
@@ -99,16 +101,15 @@ def compile_model(
         park(model.function.graph.variables, scratch)
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs, spec.lengths)}
     check_task_names(graphs["load"].outputs)
+    refuse_impure(graphs["load"])
     for name, run in (("unroll", unroll), ("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
         progress(name)
         graphs[name] = run(graphs[list(graphs)[-1]])
-    refuse_control_flow(graphs["unroll"])
     folded = graphs["batchnorm"]
     features = read_features(model, spec, folded.features)
 
-    progress("split")
     sides: dict[str, Side] = {feature.name: feature.side for feature in features}
-    cut = split(folded, symbolic_shapes(model, sides), sides)
+    cut, converted = _cut(folded, symbolic_shapes(model, sides), sides, progress)
     check_ids(cut.steps, cut.tables, cut.vocabularies)
     if not cut.item_width:
         raise SpecError("user", "leaves no item feature that reaches the DNN", "list user side inputs only")
@@ -125,8 +126,7 @@ def compile_model(
     )
     plan = _plan(contract, cut)
 
-    progress("dense")
-    rowwise = rows_first(to_onnx(cut.dense), [b.name for b in cut.boundaries if b.side == "user"])
+    rowwise = rows_first(converted, [b.name for b in cut.boundaries if b.side == "user"])
     progress("user_once")
     dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, "float32", spec.listwise)
 
@@ -174,6 +174,25 @@ def compile_model(
         example=samples.example,
         source={"saved_model_sha256": _hash_folder(spec.saved_model), "signature": spec.signature},
     )
+
+
+def _cut(
+    graph: Graph, shapes: dict[str, Any], sides: dict[str, Side], progress: Progress
+) -> tuple[Split, onnx.ModelProto]:
+    """The cut and its dense side as ONNX: ops that ONNX does not know stay on the CPU side."""
+    forced: set[str] = set()
+    while True:
+        progress("split")
+        cut = split(graph, shapes, sides, forced)
+        refuse_control_flow(cut.dense)
+        progress("dense")
+        try:
+            return cut, to_onnx(cut.dense)
+        except Unconvertible as error:
+            more = {name for name in error.nodes if name in graph.nodes} - forced
+            if not more:
+                raise
+            forced |= more
 
 
 @contextlib.contextmanager

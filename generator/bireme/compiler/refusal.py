@@ -19,13 +19,28 @@ def half_precision(node: Node) -> CompileError:
     )
 
 
-def cannot_cross(node: Node, spec: TensorSpec | None, features: list[str]) -> CompileError:
-    """The error for what an engine on the CPU computes, and that is no columns of numbers."""
-    what = "of an unknown shape" if spec is None or spec.shape is None else f"{spec.dtype} {list(spec.shape)}"
+def cannot_cross(
+    node: Node, spec: TensorSpec | None, features: list[str], sequences: list[str]
+) -> CompileError:
+    """The error for what an engine on the CPU computes, and that is no columns of numbers.
+
+    Args:
+        node: what computes it.
+        spec: what is known of it.
+        features: the features that it is made of.
+        sequences: those that may have any length.
+    """
+    what = (
+        "a tensor of an unknown shape"
+        if spec is None or spec.shape is None
+        else f"{spec.dtype} {list(spec.shape)}"
+    )
     return CompileError(
         f"op {node.op} (node '{node.name}')",
         f"gives {what}, made of {', '.join(features)}: no columns that can be handed to the DNN",
-        f"fix its length: `lengths: {{{features[0]}: …}}` in the spec, or pool it in the model",
+        f"fix its length: `lengths: {{{sequences[0]}: …}}` in the spec, or pool it in the model"
+        if sequences
+        else "tell its shape in the model: tf.ensure_shape(x, [None]), or [None, columns], and as float32",
     )
 
 

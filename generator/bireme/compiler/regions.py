@@ -6,12 +6,13 @@ them on the CPU, up to the first tensor of floats or booleans whose shape is kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
 from bireme.compiler.graph import Graph, Node, node_of
 from bireme.compiler.lineage import Lineage
 from bireme.compiler.shapes import TensorSpec
+from bireme.compiler.unroll import CONTROL_FLOW
 
 if TYPE_CHECKING:
     from bireme.compiler.lower import Lowering
@@ -60,7 +61,13 @@ def can_cross(spec: TensorSpec | None) -> bool:
     return len(spec.shape) > 0 and spec.shape[0] is None and None not in spec.shape[1:]
 
 
-def needs_cpu(graph: Graph, low: Lowering, lineage: Lineage, specs: Mapping[str, TensorSpec]) -> set[str]:
+def needs_cpu(
+    graph: Graph,
+    low: Lowering,
+    lineage: Lineage,
+    specs: Mapping[str, TensorSpec],
+    forced: Set[str] = frozenset(),
+) -> set[str]:
     """Names of the nodes that only an engine on the CPU can run.
 
     Args:
@@ -68,6 +75,7 @@ def needs_cpu(graph: Graph, low: Lowering, lineage: Lineage, specs: Mapping[str,
         low: what the feature plan computes natively.
         lineage: where tensors come from.
         specs: dtype and shape of every tensor.
+        forced: nodes that no dense network can hold, whatever their inputs.
     """
     found: set[str] = set()
 
@@ -79,13 +87,21 @@ def needs_cpu(graph: Graph, low: Lowering, lineage: Lineage, specs: Mapping[str,
             return not can_cross(spec)
         return lineage.is_raw(ref) and (spec is None or spec.dtype not in ("float32", "bool"))
 
+    def loose(ref: str) -> bool:
+        """Raw numbers, as many as a request has: what makes a fixed number of them stays with them."""
+        spec = specs.get(ref)
+        unknown = spec is None or spec.shape is None or None in spec.shape[1:]
+        return unknown and lineage.is_raw(ref) and lineage.carries_values(ref)
+
     for node in graph.nodes.values():
         if not node.inputs or not lineage.carries_values(node.output) or low.lower(node.output) is not None:
             continue
-        if _only_on_cpu(node, lineage) or any(stuck(ref) for ref in node.inputs):
+        if node.name in forced or _only_on_cpu(node, lineage) or any(stuck(ref) for ref in node.inputs):
+            found.add(node.name)
+        elif lineage.is_raw(node.output) and any(loose(ref) for ref in node.inputs):
             found.add(node.name)
     return found
 
 
 def _only_on_cpu(node: Node, lineage: Lineage) -> bool:
-    return node.op in CPU_ONLY and any(lineage.carries_values(ref) for ref in node.inputs)
+    return node.op in CPU_ONLY | CONTROL_FLOW and any(lineage.carries_values(ref) for ref in node.inputs)

@@ -32,21 +32,8 @@ def tensor_specs(graph: Graph) -> dict[str, TensorSpec]:
     """Every output of every node that the graph's outputs need → its dtype and shape."""
     graph = graph.copy()
     for node in list(graph.nodes.values()):
-        # A lookup's shape is unknown to TensorFlow without its table; it is that of its keys.
         if node.op == "LookupTableFindV2":
-            attr, text = tf.compat.v1.AttrValue, tf.string.as_datatype_enum
-            kinds = {"SrcT": node.attr["Tin"], "DstT": node.attr["Tout"], "T": node.attr["Tin"]}
-            if kinds["SrcT"].type != text:
-                op = "AsString" if kinds["DstT"].type == text else "Cast"
-            else:
-                op = "Identity" if kinds["DstT"].type == text else "StringToHashBucketFast"
-            kept_attr = {
-                "AsString": {"T": kinds["T"]},
-                "Identity": {"T": kinds["T"]},
-                "Cast": {"SrcT": kinds["SrcT"], "DstT": kinds["DstT"]},
-                "StringToHashBucketFast": {"num_buckets": attr(i=1)},
-            }[op]
-            graph.nodes[node.name] = Node(node.name, op, [node.inputs[1]], kept_attr)
+            _stand_in(graph, node)
     kept = graph.keep(graph.ancestors(graph.outputs.values()))
     specs: dict[str, TensorSpec] = {}
 
@@ -63,3 +50,21 @@ def tensor_specs(graph: Graph) -> dict[str, TensorSpec]:
 
     tf.function(trace, autograph=False).get_concrete_function()
     return specs
+
+
+def _stand_in(graph: Graph, find: Node) -> None:
+    """A lookup's shape is unknown to TensorFlow without its table; it is that of its keys."""
+    attr, text = tf.compat.v1.AttrValue, tf.string.as_datatype_enum
+    given, wanted = find.attr["Tin"], find.attr["Tout"]
+    keys = find.inputs[1]
+    if given.type == wanted.type:
+        graph.nodes[find.name] = Node(find.name, "Identity", [keys], {"T": given})
+        return
+    if wanted.type == text:
+        graph.nodes[find.name] = Node(find.name, "AsString", [keys], {"T": given})
+        return
+    if given.type == text:
+        name = f"{find.name}/as_number"
+        graph.nodes[name] = Node(name, "StringToHashBucketFast", [keys], {"num_buckets": attr(i=1)})
+        keys, given = f"{name}:0", attr(type=tf.int64.as_datatype_enum)
+    graph.nodes[find.name] = Node(find.name, "Cast", [keys], {"SrcT": given, "DstT": wanted})

@@ -8,7 +8,7 @@ stops the build, naming the op: nothing is dropped, nothing approximated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,16 @@ class Split:
     reasons: dict[str, str]
 
 
-def split(graph: Graph, shapes: dict[str, Any], sides: dict[str, p.Side]) -> Split:
+def split(
+    graph: Graph, shapes: dict[str, Any], sides: dict[str, p.Side], forced: Set[str] = frozenset()
+) -> Split:
     """Cut the folded graph at the embedding frontier.
 
     Args:
         graph: the graph after folding.
         shapes: see `Lowering`.
         sides: feature → "user" or "item".
+        forced: nodes that have to stay on the CPU, as no dense network can hold them.
 
     Raises:
         CompileError: an op on the CPU side is not a known transform, or a table has an unsupported dtype.
@@ -85,7 +88,7 @@ def split(graph: Graph, shapes: dict[str, Any], sides: dict[str, p.Side]) -> Spl
     lineage, specs = Lineage(graph), tensor_specs(graph)
     apart: set[str] = set()
     while True:
-        cut = _Cut(graph, Lowering(graph, shapes, lineage, specs, apart), dict(sides))
+        cut = _Cut(graph, Lowering(graph, shapes, lineage, specs, apart), dict(sides), forced)
         try:
             for task, ref in graph.outputs.items():
                 cut.walk(ref, task)
@@ -103,12 +106,12 @@ class _NotALookup(Exception):  # noqa: N818 - not an error: the cut is tried aga
 
 
 class _Cut:
-    def __init__(self, graph: Graph, lowering: Lowering, sides: dict[str, p.Side]) -> None:
+    def __init__(self, graph: Graph, lowering: Lowering, sides: dict[str, p.Side], forced: Set[str]) -> None:
         self.graph = graph
         self.low = lowering
         self.specs, self.lineage = lowering.specs, lowering.lineage
         self.sides = sides
-        self.on_cpu = needs_cpu(graph, lowering, lowering.lineage, lowering.specs)
+        self.on_cpu = needs_cpu(graph, lowering, lowering.lineage, lowering.specs, forced)
         self.subgraphs = Subgraphs(
             graph, lowering, lowering.lineage, lowering.specs, dict(sides), self._id_step
         )
@@ -222,12 +225,17 @@ class _Cut:
     def _add_computed(self, ref: str, node: Node) -> None:
         spec = self.specs.get(ref)
         if not can_cross(spec):
-            raise cannot_cross(node, spec, self.lineage.features([ref]))
+            features = self.lineage.features([ref])
+            raise cannot_cross(node, spec, features, [f for f in features if self._any_length(f)])
         assert spec is not None
         shape = tuple(int(size or 0) for size in (spec.shape or ())[1:])
         side, width = self.subgraphs.side(ref), width_of(shape)
         self.subgraphs.columns(ref, self.widths[side], width)
         self._add_boundary(ref, side, shape, f"{self.subgraphs.about(ref)} → {node.op} (node '{node.name}')")
+
+    def _any_length(self, feature: str) -> bool:
+        value = self.low.lower(f"{self.graph.features[feature]}:0")
+        return isinstance(value, Raw) and value.sequence and feature not in self.low.lengths
 
     def _add_boundary(self, ref: str, side: p.Side, shape: tuple[int, ...], made_of: str) -> None:
         placeholder = f"cut_{len(self.boundaries)}"

@@ -18,7 +18,7 @@ from bireme.compiler.lower import Lowering
 from bireme.compiler.piece import as_onnx, as_tensorflow, check_rows, tensorflow_only
 from bireme.compiler.refusal import split_input
 from bireme.compiler.shapes import TensorSpec
-from bireme.compiler.values import Ids, Raw, Value
+from bireme.compiler.values import Ids, Raw, Rows, Value, raw_feature, value_feature
 from bireme.errors import CompileError
 from bireme_runtime import plan as p
 from bireme_runtime.pieces import SubgraphInput, SubgraphOutput
@@ -93,11 +93,12 @@ class Subgraphs:
         groups: dict[tuple[Engine, p.Side], list[_Wanted]] = {}
         reasons: dict[str, str] = {}
         for wanted in self._wanted.values():
-            piece, _ = self._piece([wanted.ref])
-            check_rows(piece)
+            piece, inputs = self._piece([wanted.ref])
+            rows_of = {source.tensor: source.rows for source in inputs}
+            check_rows(piece, rows_of)
             why = tensorflow_only(piece, self._specs)
             if not why:
-                why = as_onnx(piece)[1]
+                why = as_onnx(piece, rows_of)[1]
             engine: Engine = "tensorflow" if why else "onnx"
             groups.setdefault((engine, wanted.side), []).append(wanted)
             node = self._graph.producer(wanted.ref)
@@ -115,7 +116,7 @@ class Subgraphs:
         outputs = [wanted.output for wanted in members]
         tables: tuple[tuple[str, str, str], ...] = ()
         if engine == "onnx":
-            model, why = as_onnx(piece)
+            model, why = as_onnx(piece, {source.tensor: source.rows for source in inputs})
             if model is None:
                 raise CompileError("pass split", f"cannot join pieces for ONNX Runtime: {why}", "report it")
             names = {ref: name for name, ref in piece.outputs.items()}
@@ -133,6 +134,7 @@ class Subgraphs:
         graph = self._graph.copy()
         inputs: dict[str, SubgraphInput] = {}
         features: dict[str, str] = {}
+        indexed: dict[str, int] = {}
         stack, seen = list(refs), set[str]()
         while stack:
             ref = stack.pop()
@@ -142,12 +144,17 @@ class Subgraphs:
             node = self._graph.producer(ref)
             value = self._low.lower(ref)
             source = self._source(ref, value) if ref not in refs else None
+            if isinstance(value, Rows):
+                feature = raw_feature(value.ids)
+                rows = self._rows(value.variable)
+                if feature is not None:
+                    indexed[feature] = min(rows, indexed.get(feature, rows))
             if isinstance(value, Raw) and node.op == "Placeholder":
                 rank = len(self._specs[ref].shape or ())
                 inputs[node.name] = SubgraphInput(node.name, value.feature, rank)
                 features[node.name] = node.name
             elif source is not None:
-                placeholder = self._ids_placeholder(graph, ref, len(source.shape))
+                placeholder = self._ids_placeholder(graph, ref, source)
                 inputs[placeholder] = SubgraphInput(placeholder, self._id_step(source), len(source.shape))
                 features[placeholder] = placeholder
             elif node.op == "Placeholder" and node.name not in self._graph.captures:
@@ -158,7 +165,14 @@ class Subgraphs:
         graph.outputs = {f"out_{index}": ref for index, ref in enumerate(dict.fromkeys(refs))}
         graph = graph.keep(graph.ancestors(graph.outputs.values()))
         graph.sort()
-        return graph, [inputs[name] for name in graph.features]
+        sources = [inputs[name] for name in graph.features]
+        return graph, [replace(source, rows=indexed.get(source.source, 0)) for source in sources]
+
+    def _rows(self, table: str) -> int:
+        """Rows of the table that `Rows.variable` names."""
+        joined = self._low.joined.get(table)
+        found = joined if joined is not None else self._graph.captures[table].variable
+        return int(found.shape[0])
 
     def _source(self, ref: str, value: Value | None) -> Ids | None:
         """Ids that the feature plan makes of strings: better than to hash them in TensorFlow."""
@@ -168,10 +182,12 @@ class Subgraphs:
             return None
         return value
 
-    def _ids_placeholder(self, graph: Graph, ref: str, rank: int) -> str:
+    def _ids_placeholder(self, graph: Graph, ref: str, ids: Ids) -> str:
         name = f"ids/{node_of(ref)}"
         wanted = self._specs[ref]
-        shape = tf.TensorShape([None] * rank).as_proto()
+        length = self._low.lengths.get(value_feature(ids))
+        dims = [None, *(length if dim == "L" else dim for dim in ids.shape[1:])]
+        shape = tf.TensorShape(dims).as_proto()
         attr = tf.compat.v1.AttrValue
         int64 = tf.int64.as_datatype_enum
         graph.nodes[name] = Node(
