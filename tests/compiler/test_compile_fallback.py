@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from bireme.compiler.load import SavedModel
 from bireme.compiler.pipeline import compile_model
 from bireme.compiler.report import as_data
 from bireme.errors import SpecError
+from bireme.requests import to_tensors
 from bireme_runtime.plan import Subgraph
 
 
@@ -270,3 +272,175 @@ def test_rows_that_are_not_apart_are_refused(export):
 
     error = refusal(export(small(ranked, code=(I64, [None]))))
     assert "other rows" in error.message
+
+
+def until_done(m, age, price, clicks):
+    """As many steps as the history is long; the number of steps is the request's."""
+    rows = tf.transpose(tf.gather(m.rows, clicks), [1, 0, 2])
+    start = tf.zeros([tf.shape(clicks)[0], 3])
+    shapes = [tf.TensorShape([]), tf.TensorShape([None, 3])]
+    step = lambda i, h: (i + 1, tf.tanh(h * 0.5 + rows[i]))  # noqa: E731
+    _, state = tf.while_loop(lambda i, _: i < tf.shape(rows)[0], step, [0, start], shape_invariants=shapes)
+    return tf.reduce_sum(state, 1) + age * price
+
+
+def inside_a_loop(m, age, price, word):
+    """Lookups of a vocabulary and of an embedding table within a loop's body."""
+    one = lambda w: tf.reduce_mean(tf.gather(m.rows, m.words.lookup(w)), 0)  # noqa: E731
+    return tf.reduce_sum(tf.map_fn(one, word, fn_output_signature=F), 1) + age * price
+
+
+def looked_up(kind, values, default):
+    source = tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant(values, kind))
+    return {"words": tf.lookup.StaticHashTable(source, tf.constant(default, kind))}
+
+
+#: Case → a model that only TensorFlow itself can run in part.
+TENSORFLOW_ONLY: dict[str, Callable[[], Made]] = {
+    "loop over a history": lambda: small(until_done, {"rows": variable(9, 3)}, clicks=(I64, [None, None])),
+    "lookups in a loop": lambda: small(
+        inside_a_loop, {"rows": variable(9, 3), "words": table(["a", "b"], [1, 2], 0)}, word=(S, [None, 3])
+    ),
+    "loop until every row is done": lambda: small(
+        lambda m, age, price, code: (
+            tf.while_loop(
+                lambda i, y: tf.reduce_any(i > 0),
+                lambda i, y: (i - 1, tf.where(i > 0, y * 0.5 + 1.0, y)),
+                [code, price],
+            )[1]
+            + age
+        ),
+        code=(I64, [None]),
+    ),
+    "branch that changes no row": lambda: small(
+        lambda m, age, price: tf.cond(
+            tf.reduce_any(price > 2.0), lambda: tf.where(price > 2.0, price, age), lambda: age + 0.0
+        )
+    ),
+    "op that ONNX has not": lambda: small(
+        lambda m, age, price: tf.math.igamma(age + 1.0, price) + tf.math.lgamma(price + 1.0)
+    ),
+    "op that ONNX has not, of rows of a table": lambda: small(
+        lambda m, age, price, code: (
+            tf.reduce_sum(tf.math.bessel_i0(tf.gather(m.rows, code)), 1) + price * age
+        ),
+        {"rows": variable(9, 3)},
+        code=(I64, [None]),
+    ),
+    "floats of a vocabulary": lambda: small(
+        lambda m, age, price, word: m.words.lookup(word) * age + price,
+        looked_up(F, [1.0, 2.0], 0.5),
+        word=(S, [None]),
+    ),
+    "doubles of a vocabulary": lambda: small(
+        lambda m, age, price, word: tf.cast(m.words.lookup(word) * 0.1, F) * age + price,
+        looked_up(tf.float64, [1.0, 2.0], 0.5),
+        word=(S, [None]),
+    ),
+    "truth of a vocabulary": lambda: small(
+        lambda m, age, price, word: tf.where(m.words.lookup(word), age, price),
+        looked_up(tf.bool, [True, True], False),
+        word=(S, [None]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TENSORFLOW_ONLY)
+def test_what_only_tensorflow_runs(export, tmp_path, case):
+    compiled = check_parity(export(TENSORFLOW_ONLY[case]()), tmp_path / "files")
+    assert [s.engine for s in compiled.plan.steps if isinstance(s, Subgraph)] == ["tensorflow"]
+
+
+def test_numbers_of_any_length(export, tmp_path):
+    model = small(lambda m, age, price, s: tf.reduce_sum(tf.sqrt(s), 1) + age * price, s=(F, [None, None]))
+    compiled = check_parity(export(model), tmp_path / "files")
+    assert [s.engine for s in compiled.plan.steps if isinstance(s, Subgraph)] == ["onnx"]
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda price, **_: tf.reduce_any(price > 1000.0), {}),
+        (lambda word, **_: tf.reduce_any(word == "very important"), {"word": (S, [None])}),
+        (lambda code, **_: tf.reduce_min(code) < -77, {"code": (I64, [None])}),
+    ],
+)
+def test_branch_that_one_rare_row_decides_for_all_is_refused(export, function, inputs):
+    def score(m, age, price, **rest):
+        return tf.cond(function(price=price, **rest), lambda: price + age, lambda: price * age, name="either")
+
+    error = refusal(export(small(score, **inputs)))
+    assert "either" in error.where
+    assert "other rows" in error.message
+    assert "tf.where" in error.hint
+
+
+def test_values_beside_a_table_inside_a_piece_are_refused_by_name(export, tmp_path):
+    compiled = check_parity(
+        export(TENSORFLOW_ONLY["op that ONNX has not, of rows of a table"]()), tmp_path / "files"
+    )
+    served = Served(compiled, tmp_path / "files")
+    tensors = [to_tensors(compiled.plan.features, request) for request in served.requests((2, 3))]
+    tensors[0]["code"][0, 1] = 9
+    bad, good = served.preprocessor.run(tensors)
+    assert str(bad) == "feature 'code', candidate 1: the value is 9; the table has rows 0 to 8"
+    assert not isinstance(good, Exception)
+
+
+#: Case → a model without one right score, and its error.
+IMPURE: dict[str, tuple[Callable[..., Any], str]] = {
+    "dropout": (lambda m, age, price: tf.nn.dropout(age * price, 0.5), "other values at each call"),
+    "random in a loop": (
+        lambda m, age, price: tf.while_loop(
+            lambda y: tf.reduce_any(y < 9.0), lambda y: (y + tf.random.uniform([]),), [price]
+        )[0],
+        "other values at each call",
+    ),
+    "shuffle": (
+        lambda m, age, price: age * tf.gather(price, tf.random.shuffle(tf.range(tf.shape(price)[0]))),
+        "other values at each call",
+    ),
+    "clock": (lambda m, age, price: age * price + tf.cast(tf.timestamp(), F), "clock"),
+    "callback": (lambda m, age, price: age * tf.numpy_function(lambda x: x, [price], F), "Python"),
+    "counter": (
+        lambda m, age, price: (m.count.assign_add(1.0), age * price + m.count)[1],
+        "earlier requests",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IMPURE)
+def test_models_without_one_right_score_are_refused(export, case):
+    function, message = IMPURE[case]
+    error = refusal(export(small(function, {"count": tf.Variable(1.0)})))
+    assert message in error.message
+
+
+def test_counter_that_no_score_reads_is_dropped(export, tmp_path):
+    def counted(m, age, price):
+        m.count.assign_add(1.0)
+        return age * price
+
+    check_parity(export(small(counted, {"count": tf.Variable(1.0)})), tmp_path / "files")
+
+
+def test_unknown_shape_is_told(export):
+    def common(m, age, price, a, b):
+        return age * price + tf.cast(tf.sets.size(tf.sets.intersection(a, b)), F)
+
+    error = refusal(export(small(common, a=(I64, [None, 4]), b=(I64, [None, 4]))))
+    assert "a tensor of an unknown shape" in error.message
+    assert "tf.ensure_shape" in error.hint
+
+
+def test_shorter_default_of_a_fixed_length_is_filled_up(export, tmp_path):
+    spec = export(with_history()).model_copy(
+        update={"lengths": {"clicks": 6}, "defaults": {"clicks": [1, 2]}}
+    )
+    compiled = check_parity(spec, tmp_path / "files")
+    served = Served(compiled, tmp_path / "files")
+    (request,) = served.requests((3,))
+    spelled = {**request, "user": {**request["user"], "clicks": [1, 2]}}
+    left_out = {**request, "user": {"age": request["user"]["age"]}}
+    first, second = served.scores([spelled, left_out])
+    np.testing.assert_array_equal(first["score"], second["score"])

@@ -21,13 +21,13 @@ from bireme.compiler.canonical import canonicalise
 from bireme.compiler.graph import Graph, Node
 from bireme.errors import CompileError
 
-__all__ = ["OPSET", "Unconvertible", "runner", "to_onnx"]
+__all__ = ["OPSET", "UnconvertibleError", "runner", "to_onnx"]
 
 #: Newest opset that every supported TensorRT (8.6 on) parses.
 OPSET = 17
 
 
-class Unconvertible(CompileError):
+class UnconvertibleError(CompileError):
     """A graph that cannot become ONNX; `nodes` are those of its nodes that are known to stand in the way."""
 
     def __init__(self, reasons: list[str]) -> None:
@@ -51,7 +51,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     """Convert the dense graph; inputs are its placeholders, outputs its tasks.
 
     Raises:
-        Unconvertible: an op that tf2onnx cannot convert, by name.
+        UnconvertibleError: an op that tf2onnx cannot convert, by name.
         CompileError: control flow.
     """
     graph = _spell_out(dense)
@@ -70,13 +70,13 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
             del errors[:]
             model = _convert(graph)
     except Exception as error:  # whatever tf2onnx trips over is a fact about the model
-        raise Unconvertible([*errors, f"{type(error).__name__}: {error}"]) from error
+        raise UnconvertibleError([*errors, f"{type(error).__name__}: {error}"]) from error
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
     if errors:
-        raise Unconvertible(errors)
+        raise UnconvertibleError(errors)
     for node in model.graph.node:
         if any(attribute.HasField("g") for attribute in node.attribute):
             raise CompileError(
@@ -89,7 +89,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise Unconvertible([str(error)]) from error
+        raise UnconvertibleError([str(error)]) from error
     return model
 
 
@@ -133,7 +133,7 @@ def runner(model: onnx.ModelProto) -> Callable[[dict[str, Any]], dict[str, Any]]
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # ONNX Runtime's kinds have no common base but this
-        raise Unconvertible([str(error)]) from error
+        raise UnconvertibleError([str(error)]) from error
     names = [output.name for output in session.get_outputs()]
     wanted = {value.name for value in session.get_inputs()}
 

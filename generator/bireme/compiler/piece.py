@@ -14,7 +14,7 @@ from bireme.compiler.dense import runner, to_onnx
 from bireme.compiler.fuzz import ROWS, made_up_rows
 from bireme.compiler.graph import Capture, Graph, Node, node_of, tf
 from bireme.compiler.shapes import TensorSpec
-from bireme.compiler.unroll import CONTROL_FLOW
+from bireme.compiler.unroll import BRANCHES, CONTROL_FLOW, LOOPS
 from bireme.errors import CompileError
 
 __all__ = ["as_onnx", "as_tensorflow", "check_rows", "tensorflow_only"]
@@ -67,8 +67,8 @@ def as_tensorflow(piece: Graph) -> tuple[Any, tuple[tuple[str, str, str], ...]]:
     """A piece as a GraphDef that needs nothing beside it.
 
     Returns:
-        The GraphDef, and its lookup tables and variables: (placeholder, constant of keys, constant of values);
-        a variable has no keys ("").
+        The GraphDef, and its lookup tables and variables: (placeholder, constant of keys, constant of
+        values); a variable has no keys ("").
 
     Raises:
         CompileError: it holds a table that no file can hold.
@@ -116,7 +116,7 @@ def _check_size(variable: Any) -> None:
 
 
 def _frozen(graph: Graph, name: str) -> bool:
-    """Make reads of a variable reads of a constant; False, and nothing done, if a loop or a branch reads it."""
+    """Make reads of a variable reads of a constant; False, with nothing done, if a loop or branch reads it."""
     readers = [n for n in graph.nodes.values() if any(node_of(ref) == name for ref in n.inputs)]
     if any(node.op not in ("ReadVariableOp", "ResourceGather") for node in readers):
         return False
@@ -160,21 +160,32 @@ def check_rows(piece: Graph, rows_of: Mapping[str, int]) -> None:
             continue  # values that the piece refuses; the samples come later
 
 
+_HINTS = {
+    **dict.fromkeys(BRANCHES, "compute both sides and choose with tf.where, row by row"),
+    **dict.fromkeys(
+        LOOPS, "let a row that is done keep its values with tf.where, or fix the number of steps"
+    ),
+}
+
+
 def _compare(piece: Graph, together: Arrays, alone: Arrays, index: int) -> None:
     for name, values in alone.items():
         if not _same(together[name][index : index + 1], values):
             ref = piece.outputs[name]
+            op = piece.producer(ref).op
             raise CompileError(
-                f"op {piece.producer(ref).op} (node '{node_of(ref)}')",
+                f"op {op} (node '{node_of(ref)}')",
                 "gives a row other values beside other rows, so batching would change scores",
-                "compute it row by row in the model",
+                _HINTS.get(op, "compute it row by row in the model"),
             )
 
 
 def _same(together: Any, alone: Any) -> bool:
     if together.shape[2:] != alone.shape[2:] or together.ndim != alone.ndim:
         return False
-    if together.ndim < 2:
+    if together.ndim > 1:  # sequences are padded to the longest of the batch
+        shorter = min(together.shape[1], alone.shape[1])
+        together, alone = together[:, :shorter], alone[:, :shorter]
+    if together.dtype.kind != "f":
         return bool(np.array_equal(together, alone))
-    shorter = min(together.shape[1], alone.shape[1])  # sequences are padded to the longest of the batch
-    return bool(np.allclose(together[:, :shorter], alone[:, :shorter], rtol=1e-5, atol=1e-6, equal_nan=True))
+    return bool(np.allclose(together, alone, rtol=1e-5, atol=1e-6, equal_nan=True))

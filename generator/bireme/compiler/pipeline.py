@@ -16,7 +16,7 @@ from bireme.compiler.acceptance import check_passes, check_precision
 from bireme.compiler.attempts import taken
 from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.canonical import without_origin
-from bireme.compiler.dense import Unconvertible, to_onnx
+from bireme.compiler.dense import UnconvertibleError, to_onnx
 from bireme.compiler.evidence import evidence_requests, make_evidence
 from bireme.compiler.export import export_files, read_words
 from bireme.compiler.features import check_task_names, read_features, symbolic_shapes
@@ -188,7 +188,7 @@ def _cut(
         progress("dense")
         try:
             return cut, to_onnx(cut.dense)
-        except Unconvertible as error:
+        except UnconvertibleError as error:
             more = {name for name in error.nodes if name in graph.nodes} - forced
             if not more:
                 raise

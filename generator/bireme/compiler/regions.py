@@ -96,9 +96,8 @@ def needs_cpu(
     for node in graph.nodes.values():
         if not node.inputs or not lineage.carries_values(node.output) or low.lower(node.output) is not None:
             continue
-        if node.name in forced or _only_on_cpu(node, lineage) or any(stuck(ref) for ref in node.inputs):
-            found.add(node.name)
-        elif lineage.is_raw(node.output) and any(loose(ref) for ref in node.inputs):
+        stays = node.name in forced or _only_on_cpu(node, lineage) or any(map(stuck, node.inputs))
+        if stays or (lineage.is_raw(node.output) and any(map(loose, node.inputs))):
             found.add(node.name)
     return found
 

@@ -18,16 +18,16 @@ from bireme.compiler.known_values import KnownValues
 from bireme.compiler.tensor_lists import TensorLists
 from bireme.errors import CompileError
 
-__all__ = ["CONTROL_FLOW", "MOST_STEPS", "refuse_control_flow", "unroll"]
+__all__ = ["BRANCHES", "CONTROL_FLOW", "LOOPS", "MOST_STEPS", "refuse_control_flow", "unroll"]
 
 #: Further steps would make the graph too large to be worth it.
 MOST_STEPS = 512
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
-_BRANCHES = {"If", "StatelessIf", "Case", "StatelessCase"}
-_LOOPS = {"While", "StatelessWhile"}
+BRANCHES = {"If", "StatelessIf", "Case", "StatelessCase"}
+LOOPS = {"While", "StatelessWhile"}
 _LOWERED = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
-CONTROL_FLOW = _CALLS | _BRANCHES | _LOOPS | _LOWERED
+CONTROL_FLOW = _CALLS | BRANCHES | LOOPS | _LOWERED
 
 
 def unroll(graph: Graph) -> Graph:
@@ -59,7 +59,7 @@ def refuse_control_flow(graph: Graph) -> None:
     for name in sorted(graph.ancestors(graph.outputs.values())):
         op = graph.nodes[name].op
         if op in CONTROL_FLOW:
-            loop = op in _LOOPS or op in _LOWERED
+            loop = op in LOOPS or op in _LOWERED
             message = "is control flow that depends on the request" + (
                 ": its number of steps is not fixed" if loop else ""
             )
@@ -160,11 +160,11 @@ class _Unroller:
         """The outputs of one op."""
         if node.op in _CALLS:
             return self._call(node.attr["f"].func.name, inputs, name)
-        if node.op in _BRANCHES:
+        if node.op in BRANCHES:
             chosen = self.known.value(inputs[0])
             if chosen is not None:
                 return self._call(_branch(node, chosen), inputs[1:], name)
-        if node.op in _LOOPS:
+        if node.op in LOOPS:
             state = self._loop(node, inputs, name)
             if state is not None:
                 return state
