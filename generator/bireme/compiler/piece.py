@@ -116,7 +116,7 @@ def _check_size(variable: Any) -> None:
 
 
 def _frozen(graph: Graph, name: str) -> bool:
-    """Make reads of a variable reads of a constant; False, with nothing done, if a loop or branch reads it."""
+    """Make reads of a variable reads of a constant; False, with nothing done, where a loop reads it."""
     readers = [n for n in graph.nodes.values() if any(node_of(ref) == name for ref in n.inputs)]
     if any(node.op not in ("ReadVariableOp", "ResourceGather") for node in readers):
         return False
