@@ -42,6 +42,7 @@ from bireme.requests import Request, to_rows
 from bireme.spec import BuildSpec
 from bireme_runtime.plan import Plan
 from files import write_figure, write_json
+from half.cases import write_case
 from half.clicks import USER, Clicks, make_clicks, to_request
 from half.networks import NETWORKS, train
 from half.plot import draw
@@ -57,12 +58,13 @@ _EPOCHS = 3
 _STRICT = {"tolerance": 5e-4, "max_rank_move": 0.02}
 
 
-def record(name: str, folder: Path) -> dict[str, Any]:
+def record(name: str, folder: Path, cases: Path | None = None) -> dict[str, Any]:
     """Train, compile and rank with one network.
 
     Args:
         name: which one.
         folder: an empty folder.
+        cases: where to leave the searched network and the held-out requests for a GPU.
     """
     rows, labels = make_clicks(_TRAINED, _CANDIDATES, seed=1).flat()
     _, features, tasks = train(name, rows, labels, _EPOCHS, folder / "saved_model")
@@ -85,15 +87,29 @@ def record(name: str, folder: Path) -> dict[str, Any]:
     for kind, limits in (("searched", {}), ("strict", _STRICT)):
         typed = _compile(spec, folder / kind, **limits)
         scores = _served(typed.plan, folder / kind, requests, typed.dense)
+        if cases is not None and kind == "searched":
+            write_case(name, typed, folder / kind, requests, reference, cases)
         result[kind] = {
             "limits": limits,
             "precision": precision_data(typed.precision),
             "tasks": _quality(reference, scores, held_out),
         }
-    for kind, dense in (("fp32", full.dense), ("everything_fp16", to_half(full.dense, [], "float16"))):
+    for kind, dense in (
+        ("fp32", full.dense),
+        ("everything_fp16", to_half(full.dense, _too_large(full.dense), "float16")),
+    ):
         scores = _served(full.plan, folder / "fp32", requests, dense)
         result[kind] = {"tasks": _quality(reference, scores, held_out)}
     return result
+
+
+def _too_large(dense: onnx.ModelProto) -> list[str]:
+    """Nodes with a constant that FP16 cannot hold, such as a mask's −1e9: they alone stay FP32."""
+    values = {weight.name: onnx.numpy_helper.to_array(weight) for weight in dense.graph.initializer}
+    large = {
+        name for name, value in values.items() if value.dtype == np.float32 and np.abs(value).max() > 65504
+    }
+    return [node.name for node in dense.graph.node if large & set(node.input)]
 
 
 def _compile(spec: BuildSpec, folder: Path, **precision: Any) -> Compiled:
@@ -189,12 +205,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=NETWORKS, default=list(NETWORKS), help="which ones")
     parser.add_argument("--out", type=Path, default=Path("perf/results/precision.json"))
+    parser.add_argument("--cases", type=Path, help="leave the networks and held-out requests for a GPU here")
     options = parser.parse_args(arguments)
     results = []
     for name in options.models:
         with tempfile.TemporaryDirectory(prefix="bireme-precision-") as folder:
             print(name, file=sys.stderr)
-            results.append(record(name, Path(folder)))
+            results.append(record(name, Path(folder), options.cases))
     Console(width=200).print(table(results))
     machine = describe()
     settings = {

@@ -86,6 +86,22 @@ def mmoe() -> tuple[dict[str, Any], dict[str, Any]]:
     return x, outputs
 
 
+def din() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attention of the candidate over the history, whose items cross to the network one by one."""
+    x = _inputs("user", "age", "history", "item", "shop", "price")
+    items = layers.Embedding(ITEMS, 16, name="items_table")
+    history, target = items(x["history"]), items(x["item"])[:, None]
+    repeated = ops.repeat(target, HISTORY, axis=1)
+    pairs = ops.concatenate([history, repeated, history - repeated, history * repeated], -1)
+    weights = layers.Dense(1, name="weight")(layers.Dense(32, activation="relu", name="pair")(pairs))
+    weights = ops.where(x["history"][..., None] > 0, weights, -1e9)
+    attended = ops.sum(ops.softmax(weights, axis=1) * history, axis=1)
+    users = layers.Embedding(USERS, 16, name="users_table")(x["user"])
+    shops = layers.Embedding(SHOPS, 16, name="shops_table")(x["shop"])
+    start = ops.concatenate([attended, target[:, 0], users, shops, *_numbers(x)], -1)
+    return x, {"click": _score(_tower(start, 128, 64, name="tower"), "click")}
+
+
 def exploding() -> tuple[dict[str, Any], dict[str, Any]]:
     """A tower that takes a raw count of up to a million beside its embeddings."""
     x = _inputs("user", "age", "item", "shop", "price", "views")
@@ -97,6 +113,7 @@ NETWORKS: dict[str, Callable[[], tuple[dict[str, Any], dict[str, Any]]]] = {
     "DeepFM": deepfm,
     "DCN-v2": dcn_v2,
     "MMoE": mmoe,
+    "DIN": din,
     "tower with a raw count of 1e6": exploding,
 }
 
