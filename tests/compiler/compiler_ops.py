@@ -57,6 +57,9 @@ OPS: dict[str, Callable[..., Any]] = {
         tf.norm(u, axis=1),
         tf.reduce_prod(w, -1, keepdims=True),
     ),
+    "diagonal": lambda x, u, w: joined(
+        tf.linalg.set_diag(x[:, :3] * u[:, :3], tf.ones_like(w) * -4.0), tf.linalg.set_diag(u[:, 1:], w)
+    ),
     "pad": lambda x, u, w: joined(
         tf.pad(x, [[0, 0], [1, 2], [0, 0]], constant_values=0.5)
         * tf.pad(u, [[0, 0], [2, 1], [0, 0]], "REFLECT"),

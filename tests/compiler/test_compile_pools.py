@@ -149,12 +149,14 @@ def test_counts_in_integers_that_are_cast_later(parity):
     assert [step.pool for step in steps] == ["max", "sum", "sum", "sum"]
 
 
-def test_a_number_in_the_signature_with_a_dimension_of_one_behind_its_sequence(parity):
-    """A weight for each element, [rows, length, 1], as DeepCTR has them."""
+@pytest.mark.parametrize("pooled_by", ["product", "softmax"])
+def test_an_input_with_a_dimension_of_one_behind_its_sequence(parity, pooled_by):
+    """A weight for each element, [rows, length, 1], as DeepCTR has them; its softmax is dense work."""
     inputs = Inputs()
     ids, weights = inputs("ids", "int64", (4,)), inputs("weights", "float32", (4, 1))
     price = inputs("price", "float32")
-    pooled = ops.sum(rows(ids) * present(ids) * weights, axis=1)
+    shares = weights if pooled_by == "product" else ops.softmax(ops.where(present(ids) > 0, weights, -9.0), 1)
+    pooled = ops.sum(rows(ids) * present(ids) * shares, axis=1)
     score = head(ops.concatenate([pooled, column(price)], -1), "h")
     request = {
         "user": {"ids": [1, 2, 0, 3], "weights": [0.5, 2.0, 7.0, -1.0]},

@@ -18,6 +18,7 @@ import onnx
 import onnxruntime
 
 from bireme.compiler.canonical import canonicalise
+from bireme.compiler.diagonal import spell_out_diagonals
 from bireme.compiler.graph import Graph, Node
 from bireme.errors import CompileError
 
@@ -54,7 +55,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
         UnconvertibleError: an op that tf2onnx cannot convert, by name.
         CompileError: control flow.
     """
-    graph = _spell_out(dense)
+    graph = _spell_out(spell_out_diagonals(dense))
     errors: list[str] = []
     handler = _Collect(errors)
     logger = logging.getLogger("tf2onnx")

@@ -100,7 +100,7 @@ class Lowering:
         self.lengths: dict[str, int] = {}
         for feature, name in graph.features.items():
             dims = graph.nodes[name].attr["shape"].shape.dim
-            if len(dims) == 2 and dims[1].size > 0:
+            if len(dims) > 1 and dims[1].size > 0:
                 self.lengths[feature] = dims[1].size
         self.tables = table_reads(graph)
         #: name in `Rows.variable` → a table that is no variable of its own
