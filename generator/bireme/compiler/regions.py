@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
+from bireme.compiler.blocks import as_block
 from bireme.compiler.graph import Graph, Node, node_of
 from bireme.compiler.lineage import Lineage
 from bireme.compiler.shapes import TensorSpec
+from bireme.compiler.sparse import Aside
 from bireme.compiler.unroll import CONTROL_FLOW
 
 if TYPE_CHECKING:
@@ -91,7 +93,9 @@ def needs_cpu(
         """Raw numbers, as many as a request has: what makes a fixed number of them stays with them."""
         spec = specs.get(ref)
         unknown = spec is None or spec.shape is None or None in spec.shape[1:]
-        return unknown and lineage.is_raw(ref) and lineage.carries_values(ref)
+        # Parts of sparse tensors and what crosses as columns are no such thing, whatever TensorFlow says.
+        known = isinstance(low.meaning(ref), Aside) or as_block(low.lower(ref), low.lengths) is not None
+        return unknown and not known and lineage.is_raw(ref) and lineage.carries_values(ref)
 
     for node in graph.nodes.values():
         if not node.inputs or not lineage.carries_values(node.output) or low.lower(node.output) is not None:
