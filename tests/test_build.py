@@ -138,6 +138,7 @@ def test_progress_names_the_passes_in_order(make_spec, tmp_path):
         "trim",
         "fold",
         "batchnorm",
+        "merge",
         "split",
         "dense",
         "user_once",

@@ -16,6 +16,7 @@ from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
+from bireme.compiler.merge import merge
 from bireme.compiler.pipeline import Compiled, compile_model
 from bireme.compiler.trim import trim
 from bireme.compiler.unroll import unroll
@@ -48,6 +49,7 @@ class Example:
         graphs["trim"] = trim(graphs["unroll"])
         graphs["fold"] = fold(graphs["trim"])
         graphs["batchnorm"] = fold_batchnorm(graphs["fold"])
+        graphs["merge"] = merge(graphs["batchnorm"])
         return graphs
 
     @cached_property

@@ -7,10 +7,11 @@ The passes, in order, each in the file of its name; `pipeline.py` runs and check
 3. `trim`       only what the outputs need
 4. `fold`       dense weights and constant subgraphs become constants
 5. `batchnorm`  multiply-adds melt into dense layers
-6. `split`      the embedding frontier; what the CPU can do is decided by the rules in `lower`
-7. `dense`      the dense side as ONNX, row-wise, by `rows_first` with the rows in front
-8. `user_once`  rows → [users, candidates], user side once; proves that no op mixes candidates
-9. `precision`  FP16 typed in the graph, as few FP32 nodes as scores and ranking allow
+6. `merge`      what is computed twice is computed once; reshapes and casts that change nothing go
+7. `split`      the embedding frontier; what the CPU can do is decided by the rules in `lower`
+8. `dense`      the dense side as ONNX, row-wise, by `rows_first` with the rows in front
+9. `user_once`  rows → [users, candidates], user side once; proves that no op mixes candidates
+10. `precision` FP16 typed in the graph, as few FP32 nodes as scores and ranking allow
 
 After them, if asked for: `user_ahead` cuts the finished model in two, one for the user and one for slices of
 candidates (`frontier`: the network, `half_plans`: the feature plan, `user_ahead_*`: what it saves).

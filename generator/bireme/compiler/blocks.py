@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from bireme.compiler.values import Masked, Numbers, Raw, Rows, Value, numbers, value_feature
+from bireme.compiler.values import Masked, Numbers, Raw, Rows, Value, numbers, source_key, value_feature
 
-__all__ = ["Block", "as_block", "block_shape"]
+__all__ = ["Block", "as_block", "block_key", "block_shape", "width_of"]
 
 Block = Rows | Numbers | Masked
 
@@ -33,6 +33,18 @@ def as_block(value: Value | None, lengths: Mapping[str, int]) -> Block | None:
     if isinstance(block, Rows) and block.pool is None and block.mask is not None:
         return None  # the dense side multiplies, so that the mask crosses once
     return block
+
+
+def block_key(block: Block) -> tuple[object, ...]:
+    """Equal for blocks that hold the same numbers, whatever dimensions of size 1 they have."""
+    if isinstance(block, Masked):
+        return ("mask", block.key)
+    if isinstance(block, Numbers):
+        source = source_key(block.source) if block.source is not None else None
+        return ("numbers", block.feature, block.chain, source)
+    mask = block.mask.key if block.mask is not None else None
+    pooling = (block.pool, mask, block.floor, block.weights, block.fill, block.present)
+    return ("rows", source_key(block.ids), block.variable, *pooling)
 
 
 def block_shape(block: Block, lengths: Mapping[str, int]) -> tuple[int, ...]:

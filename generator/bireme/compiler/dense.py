@@ -1,4 +1,4 @@
-"""Pass 7, dense: the dense graph as ONNX, still row-wise (one row a user–candidate pair).
+"""Pass 8, dense: the dense graph as ONNX, still row-wise (one row a user–candidate pair).
 
 tf2onnx returns success and a broken file when it meets an op it does not know; its error log, ONNX's checker
 and a numeric comparison are therefore all consulted.

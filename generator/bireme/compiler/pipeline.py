@@ -24,6 +24,7 @@ from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.impure import refuse_impure
 from bireme.compiler.load import SavedModel, load
+from bireme.compiler.merge import merge
 from bireme.compiler.parked import park
 from bireme.compiler.precision import Precision, choose_precision, full_precision
 from bireme.compiler.ranking import Change, Limits
@@ -44,6 +45,7 @@ from bireme_runtime.plan import Plan, Side
 __all__ = ["Compiled", "compile_model"]
 
 Progress = Callable[[str], None]
+_GRAPH_PASSES = {"unroll": unroll, "trim": trim, "fold": fold, "batchnorm": fold_batchnorm, "merge": merge}
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,10 @@ def compile_model(
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs, spec.lengths)}
     check_task_names(graphs["load"].outputs)
     refuse_impure(graphs["load"])
-    for name, run in (("unroll", unroll), ("trim", trim), ("fold", fold), ("batchnorm", fold_batchnorm)):
+    for name, run in _GRAPH_PASSES.items():
         progress(name)
         graphs[name] = run(graphs[list(graphs)[-1]])
-    folded = graphs["batchnorm"]
+    folded = graphs["merge"]
     features = read_features(model, spec, folded.features)
 
     sides: dict[str, Side] = {feature.name: feature.side for feature in features}

@@ -1,4 +1,4 @@
-"""Pass 8, precision: FP16 typed in the graph, with as few FP32 nodes as scores and ranking allow.
+"""Pass 10, precision: FP16 typed in the graph, with as few FP32 nodes as scores and ranking allow.
 
 1. Constants that only mask (−2³² + 1) are drawn into FP16's range, if that changes no score.
 2. A range scan on half of the samples finds what cannot be FP16, and what had better not be.

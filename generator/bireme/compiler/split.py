@@ -1,4 +1,4 @@
-"""Pass 6, split: the embedding frontier. Here is decided what runs on the CPU and what in the dense network.
+"""Pass 7, split: the embedding frontier. Here is decided what runs on the CPU and what in the dense network.
 
 Walking back from the outputs, a tensor that the feature plan can compute natively (`lower.py`) is a cut: it
 becomes columns of `user` or `items`, depending on whose feature it is made of. Everything nearer to the
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bireme.compiler.blocks import Block, as_block, block_shape, width_of
+from bireme.compiler.blocks import Block, as_block, block_key, block_shape, width_of
 from bireme.compiler.boundary import Boundary, dense_side
 from bireme.compiler.constant_tables import adopt_constant_tables
 from bireme.compiler.graph import Graph, Node, tf
@@ -123,6 +123,7 @@ class _Cut:
         self.arena_rows: dict[str, int] = {}
         self.vocabularies: dict[str, VocabularySource | StringsSource] = {}
         self.boundaries: dict[str, Boundary] = {}
+        self.crossed: dict[tuple[Any, ...], Boundary] = {}
         self.widths: dict[p.Side, int] = {"user": 0, "item": 0}
         self.seen: set[str] = set()
 
@@ -178,7 +179,14 @@ class _Cut:
         }
 
     def _add_block(self, ref: str, block: Block) -> None:
+        """The value as columns; equal values, whatever dimensions of size 1 they have, share theirs."""
         self._register(block)
+        key = (block_key(block), width_of(block_shape(block, self.low.lengths)))
+        known = self.crossed.get(key)
+        if known is not None:
+            shape = block_shape(block, self.low.lengths)
+            self._add_boundary(ref, known.side, shape, known.made_of, known.offset)
+            return
         features = features_of(block)
         # What is made of both sides is item side; it is named after the first feature of its side.
         feature = next((name for name in features if self.sides[name] == "item"), features[0])
@@ -214,7 +222,7 @@ class _Cut:
             step = p.Numeric(name, source, block.chain, side, offset, width)
             made_of = " → ".join([" × ".join(features), *(operation for operation, _ in block.chain)])
         self.blocks.append(step)
-        self._add_boundary(ref, side, shape, made_of)
+        self.crossed[key] = self._add_boundary(ref, side, shape, made_of)
 
     def _register(self, block: Block) -> None:
         """Computed ids get their side when they are first met."""
@@ -237,14 +245,21 @@ class _Cut:
         value = self.low.lower(f"{self.graph.features[feature]}:0")
         return isinstance(value, Raw) and value.sequence and feature not in self.low.lengths
 
-    def _add_boundary(self, ref: str, side: p.Side, shape: tuple[int, ...], made_of: str) -> None:
+    def _add_boundary(
+        self, ref: str, side: p.Side, shape: tuple[int, ...], made_of: str, offset: int | None = None
+    ) -> Boundary:
+        """Let a tensor cross as new columns, or as those at `offset`, which hold the same."""
         placeholder = f"cut_{len(self.boundaries)}"
         while placeholder in self.graph.nodes or placeholder in self.graph.outputs:
             placeholder += "_"
-        width, offset = width_of(shape), self.widths[side]
-        self.widths[side] += width
+        width = width_of(shape)
+        if offset is None:
+            offset = self.widths[side]
+            self.widths[side] += width
         truth = self.specs[ref].dtype == "bool"
-        self.boundaries[ref] = Boundary(placeholder, ref, side, offset, width, shape, made_of, truth)
+        boundary = Boundary(placeholder, ref, side, offset, width, shape, made_of, truth)
+        self.boundaries[ref] = boundary
+        return boundary
 
     def _plan_mask(self, mask: Masked) -> p.Mask:
         part: Masked | None = mask

@@ -1,4 +1,4 @@
-"""Pass 8, user_once: from rows to [users, candidates], the user side computed once per user.
+"""Pass 9, user_once: from rows to [users, candidates], the user side computed once per user.
 
 Every tensor gets a side. `MatMul(concat(user, items), W)` becomes `user·Wu + items·Wi`; elsewhere the user
 tensor broadcasts over the candidates as late as possible. The same walk proves that no op mixes candidates:
