@@ -51,6 +51,7 @@ def build(
     # Here, so that `bireme --help` and the client do not wait for TensorFlow.
     from bireme.compiler.pipeline import compile_model
     from bireme.compiler.report import as_data
+    from bireme.compiler.report_html import as_html
     from bireme.compiler.tidy import frugal, give_back
     from bireme.emitter.artifacts import Artifacts
     from bireme.emitter.layout import emit
@@ -79,11 +80,12 @@ def build(
             example_request=compiled.example,
             provenance={**compiled.source, "spec": spec.served()},
             report=report,
+            page=as_html(report).encode(),
             user_ahead=ahead.parts if ahead is not None else None,
         )
         folders = emit(artifacts, compiled.contract, repository)
         if ahead is not None:
-            # After report.json, which holds no times: equal input gives equal bytes.
+            # After report.json and report.html, which hold no times: equal input gives equal bytes.
             progress("user_ahead: timing")
             add_timing(report["user_ahead"], compiled, ahead, scratch)
         return Built(spec.model, folders, report)

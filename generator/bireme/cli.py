@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from bireme import __version__
-from bireme.errors import BiremeError
+from bireme.errors import BiremeError, SpecError
 
 __all__ = ["app", "main"]
 
@@ -61,6 +62,7 @@ def inspect(
     ] = None,
     user_ahead: UserAhead = False,
     as_json: AsJson = False,
+    html: Annotated[Path | None, typer.Option(help="also write the report as one HTML page")] = None,
 ) -> None:
     """Show features, vocabularies, tables, the embedding frontier, and what a request costs."""
     from bireme.inspect import inspect_model
@@ -68,6 +70,8 @@ def inspect(
     with _err.status("loading TensorFlow"):
         names = [name for name in user.split(",") if name]
         report, advice = inspect_model(saved_model, names, signature, user_ahead, samples)
+    if html is not None:
+        _write_page(report, html)
     _print_report(report, as_json)
     if advice and not as_json:
         print(f"\n{advice}")
@@ -164,6 +168,19 @@ def verify(
 def version() -> None:
     """Print the version."""
     print(__version__)
+
+
+def _write_page(report: dict[str, Any], path: Path) -> None:
+    from bireme.compiler.report_html import as_html
+
+    page = as_html(report).encode()
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(page)
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise SpecError("--html", f"cannot write '{path}': {error.strerror}", "name another file") from None
 
 
 def _print_report(report: dict[str, object], as_json: bool) -> None:

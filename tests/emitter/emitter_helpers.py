@@ -91,6 +91,7 @@ def make_artifacts(contract: Contract, **changes: Any) -> Artifacts:
         "dense_onnx": make_dense(contract),
         "example_request": {"user": {"user_id": "é"}, "items": {"price": [1.5, 2.0]}},
         "provenance": {"saved_model_sha256": "00" * 32},
+        "page": b"<!doctype html>",
         "report": {"tables": 2, "bytes_per_request": 128},
     }
     return Artifacts(**(values | changes))

@@ -16,7 +16,14 @@ from bireme.emitter.configs import model_configs
 from bireme.errors import EmitError
 
 CPU_TREE = {
-    "shop": {"config.pbtxt", "bireme.json", "example_request.json", "report.json", "1/README.txt"},
+    "shop": {
+        "config.pbtxt",
+        "bireme.json",
+        "example_request.json",
+        "report.json",
+        "report.html",
+        "1/README.txt",
+    },
     "shop_preprocess": {
         "config.pbtxt",
         "1/model.py",
@@ -73,6 +80,7 @@ def test_contents_are_what_the_compiler_handed_over(repository: Path) -> None:
     assert (inner / "model.py").read_text() == "# preprocess\n"
     assert (repository / "shop_dnn/1/model.onnx").read_bytes() == artifacts.dense_onnx
     assert json.loads((repository / "shop/report.json").read_text()) == artifacts.report
+    assert (repository / "shop/report.html").read_bytes() == artifacts.page
     assert json.loads((repository / "shop/example_request.json").read_text()) == artifacts.example_request
 
 

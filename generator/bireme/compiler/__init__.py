@@ -33,5 +33,6 @@ What they stand on:
 * `features`, `samples`: the spec against the model
 * `check`, `acceptance`: every pass against the original
 * `storage`, `storage_check`, `storage_report`, `ranking`: tables in fewer bytes
+* `report`, `report_flow`, `report_rows`, `report_picture`, `report_html`: the report
 * `tidy`, `parked`: memory
 """

@@ -14,7 +14,7 @@ import onnx
 
 from bireme.compiler.dense import runner
 
-__all__ = ["bytes_per_request", "flops_per_request"]
+__all__ = ["bytes_per_request", "flops_per_node", "flops_per_request"]
 
 Shape = tuple[int, ...]
 #: Ops that hand on their input's memory, or only look at shapes.
@@ -29,9 +29,14 @@ def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
             candidates).
         candidates: N.
     """
+    return sum(flops_per_node(model, candidates))
+
+
+def flops_per_node(model: onnx.ModelProto, candidates: int) -> list[int]:
+    """The same, node by node, in the order of the graph."""
     fixed = _for_candidates(model, candidates)
     shapes = _shapes(fixed)
-    return sum(2 * _multiply_adds(node, shapes) for node in fixed.graph.node)
+    return [2 * _multiply_adds(node, shapes) for node in fixed.graph.node]
 
 
 def bytes_per_request(model: onnx.ModelProto, candidates: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bireme.compiler.costs import bytes_per_request, flops_per_request
 from bireme.compiler.export import read_words
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.precision_report import precision_data, precision_text
+from bireme.compiler.report_flow import block_origin, dense_parts
 from bireme.compiler.storage_report import storage_data, storage_rows
 from bireme.compiler.user_ahead_text import ahead_table
 from bireme_runtime.plan import (
@@ -36,13 +38,14 @@ from bireme_runtime.text_steps import (
     sources_of,
 )
 
-__all__ = ["as_data", "as_text"]
+__all__ = ["as_data", "as_text", "text_sections"]
 
 
 def as_data(compiled: Compiled) -> dict[str, Any]:
     """The report as JSON values: features, tables, the cut, passes, and cost of a request per bucket."""
     plan, cut = compiled.plan, compiled.split
     words = {name: len(keys) for name, keys in read_words(cut).items()}
+    steps = {step.name: step for step in plan.steps}
     size = np.dtype(plan.handover).itemsize
     return {
         "model": plan.model,
@@ -79,6 +82,9 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
                 "made_of": boundary.made_of,
                 "side": boundary.side,
                 "columns": [boundary.offset, boundary.offset + boundary.width],
+                **block_origin(
+                    boundary, plan.steps, cut.reasons, partial(_block_phrase, steps=steps, words=words)
+                ),
             }
             for boundary in cut.boundaries
         ],
@@ -93,6 +99,7 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
             for step in plan.steps
             if isinstance(step, Subgraph)
         ],
+        "dense": dense_parts(compiled.precision.dense, plan.buckets[-1]),
         "handover": {"dtype": plan.handover, "user_width": plan.user_width, "item_width": plan.item_width},
         "precision": precision_data(compiled.precision),
         "passes": [
@@ -125,9 +132,19 @@ def _transforms(compiled: Compiled, feature: str, words: dict[str, int]) -> list
             pool = f", {step.pool} over the sequence" if step.pool else ""
             result.append(f"{_phrase(step.ids, steps, words)} → {step.table} [{step.width}]{pool}")
         elif isinstance(step, Numeric):
-            chain = [_phrase(step.feature, steps, words), *(name for name, _ in step.chain)]
-            result.append(", ".join(name for name in chain if name) or "as it is")
+            result.append(_block_phrase(step, steps, words))
     return result
+
+
+def _block_phrase(step: Any, steps: dict[str, Any], words: dict[str, int]) -> str:
+    """What happens on the CPU until a step's columns are there."""
+    if isinstance(step, Embed):
+        pooled = f"{step.pool} over the sequence" if step.pool else ""
+        return ", ".join(part for part in (_phrase(step.ids, steps, words), pooled) if part) or "rows"
+    if isinstance(step, Numeric):
+        chain = [_phrase(step.feature, steps, words), *(name for name, _ in step.chain)]
+        return ", ".join(name for name in chain if name) or "as it is"
+    return "mask"
 
 
 def _phrase(source: str, steps: dict[str, Any], words: dict[str, int]) -> str:
@@ -159,6 +176,12 @@ def _step_phrase(step: Any, words: dict[str, int]) -> str:
 
 def as_text(report: dict[str, Any]) -> RenderableType:
     """The report for a terminal."""
+    head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
+    return Group(head, *text_sections(report))
+
+
+def text_sections(report: dict[str, Any]) -> list[RenderableType]:
+    """The report's tables and sentences, in order, without its head."""
     features = _table("feature", "side", "type", "optional", "on the CPU", title="Features")
     for feature in report["features"]:
         form = feature["dtype"] + {None: "", -1: " sequence"}.get(feature["length"], f"[{feature['length']}]")
@@ -186,18 +209,18 @@ def as_text(report: dict[str, Any]) -> RenderableType:
         passes.add_row(entry["pass"], str(entry["nodes"]), "" if difference is None else f"{difference:.1e}")
     costs = _table(
         "candidates", "bytes to the DNN", "if the user were tiled", "MFLOP", "row-wise MFLOP",
-        title="One request"
+        "activation bytes", "row-wise", title="One request"
     )  # fmt: skip
     for entry in report["requests"]:
         flops = [f"{entry[key] / 1e6:.2f}" for key in ("flops", "flops_rowwise")]
         counts = [f"{entry[key]:,}" for key in ("candidates", "bytes_to_dnn", "bytes_if_tiled")]
-        costs.add_row(*counts, *flops)
-    head = Text(f"{report['model']} ({report['target']} target) → {', '.join(report['tasks'])}", style="bold")
+        moved = [f"{entry[key]:,}" for key in ("activation_bytes", "activation_bytes_rowwise")]
+        costs.add_row(*counts, *flops, *moved)
     ahead = [ahead_table(report["user_ahead"])] if "user_ahead" in report else []
     precision = precision_text(report["precision"])
     stored = [storage] if storage.rows else []
     shown = [engines] if report["engines"] else []
-    return Group(head, features, tables, *stored, cut, *shown, precision, passes, costs, *ahead)
+    return [features, tables, *stored, cut, *shown, precision, passes, costs, *ahead]
 
 
 def _table(*columns: str, title: str) -> Table:

@@ -34,6 +34,7 @@ class Artifacts:
         example_request: {"user": {…}, "items": {…}}, written for people and for the smoke test; or None.
         provenance: where it came from: hashes, versions; no machine paths, no times.
         report: what the compiler found out.
+        page: the report as a page (HTML), or None: no page.
         user_ahead: the models of the user side ahead of time, or None: not asked for.
     """
 
@@ -43,6 +44,7 @@ class Artifacts:
     example_request: Mapping[str, Any] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
+    page: bytes | None = None
     user_ahead: UserAhead | None = None
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    <model>/              config.pbtxt  bireme.json  example_request.json  report.json  1/
+    <model>/              config.pbtxt  bireme.json  example_request.json  report.json  report.html  1/
     <model>_preprocess/   config.pbtxt  1/model.py  1/plan.json  1/<arenas, vocabularies>  1/bireme_runtime/
     <model>_dnn/          config.pbtxt  1/model.onnx, and  1/model.py  1/bireme_runtime/  on the cpu target
     <model>_postprocess/  config.pbtxt  1/model.onnx      (gpu target only)
@@ -103,6 +103,8 @@ def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
         "1/README.txt": _ENSEMBLE_NOTE,
         "report.json": _json("report", artifacts.report),
     }
+    if artifacts.page is not None:
+        ensemble["report.html"] = artifacts.page
     if artifacts.example_request is not None:
         ensemble["example_request.json"] = _json("example_request", artifacts.example_request)
     preprocess: dict[str, Writer] = {
