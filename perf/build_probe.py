@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 from bireme.build import build
@@ -25,10 +26,9 @@ def status(key: str) -> int:
 def main() -> None:
     """Build what the arguments name."""
     started = time.monotonic()
-    import tf2onnx.convert  # noqa: F401  # what a build imports on its way
-
-    import bireme.compiler.pipeline  # noqa: F401
-
+    # What a build imports on its way, and in its order: the compiler decides how TensorFlow starts.
+    for module in ("bireme.compiler.pipeline", "tf2onnx.convert"):
+        import_module(module)
     passes = [("import", started)]
     base = {key: status(key) for key in ("RssAnon", "VmHWM")}
     built = build(

@@ -27,8 +27,10 @@ def test_values_and_shape_stay(
     monkeypatch.setattr(parked, "LARGE", 0)
     wanted = values(*shape, dtype=dtype)
     variable = tf.Variable(wanted)
-    park([variable], tmp_path)
-    assert np.array_equal(variable.numpy(), wanted)
+    let_go = park([variable], tmp_path)
+    for _ in range(2):
+        assert np.array_equal(variable.numpy(), wanted)
+        let_go()
     assert variable.shape == shape
     assert list(tmp_path.iterdir()) == []  # the file has no name
 
@@ -72,13 +74,20 @@ from bireme.compiler.graph import tf
 from bireme.compiler.parked import park
 
 def anonymous():
+    return status("RssAnon")
+
+def status(key):
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(key + ":"))
 
 table = tf.Variable(tf.random.stateless_uniform([2_000_000, 32], [1, 2]))
 before = anonymous()
-park([table], Path(sys.argv[1]))
-print(before, anonymous())
+let_go = park([table], Path(sys.argv[1]))
+after, unread = anonymous(), status("RssFile")
+tf.reduce_sum(table)
+read = status("RssFile")
+let_go()
+print(before, after, read - unread, status("RssFile") - unread)
 """
 
 
@@ -86,7 +95,9 @@ print(before, anonymous())
 def test_the_memory_is_given_back(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY, str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
-    before, after = (int(number) for number in run.stdout.split()[-2:])
+    before, after, read, kept = (int(number) for number in run.stdout.split()[-4:])
     size = 2_000_000 * 32 * 4
     assert before > size
     assert before - after > 0.8 * size
+    assert read > 0.8 * size
+    assert kept < 0.1 * size

@@ -99,8 +99,7 @@ def compile_model(
     """
     progress("load")
     model = SavedModel(spec.saved_model, spec.signature, spec.padding)
-    if scratch is not None:
-        park(model.function.graph.variables, scratch)
+    let_go = park(model.function.graph.variables, scratch) if scratch is not None else _nothing
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs, spec.lengths)}
     check_task_names(graphs["load"].outputs)
     refuse_impure(graphs["load"])
@@ -136,7 +135,7 @@ def compile_model(
     samples = choose_samples(spec.samples, plan, read_words(cut))
     outputs = spec.outputs or {name: name for name in model.outputs}
     with _folder(scratch) as folder:
-        files = stage(export_files(plan, cut), folder)
+        files = stage(export_files(plan, cut), folder, let_go)
         differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, samples, folder)
         precision = full_precision(dense)
         if spec.precision.mode == "fp16" or (spec.precision.mode == "auto" and target == "gpu"):
@@ -195,6 +194,10 @@ def _cut(
             if not more:
                 raise
             forced |= more
+
+
+def _nothing() -> None:
+    pass
 
 
 @contextlib.contextmanager

@@ -38,8 +38,15 @@ class Staged:
                 self.write(path)
 
 
-def stage(files: Mapping[str, Write], folder: Path) -> dict[str, Staged]:
+def stage(
+    files: Mapping[str, Write], folder: Path, after: Callable[[], None] = lambda: None
+) -> dict[str, Staged]:
     """Write every file into `folder`.
+
+    Args:
+        files: file name → what writes it.
+        folder: where to.
+        after: called after each file.
 
     Returns:
         File name → what puts that file somewhere else.
@@ -50,6 +57,7 @@ def stage(files: Mapping[str, Write], folder: Path) -> dict[str, Staged]:
     for name, write in files.items():
         try:
             write(folder / name)
+            after()
         except OSError as error:
             raise CompileError(
                 f"file '{name}'",
