@@ -8,12 +8,16 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
+import numpy as np
 import onnx
 
 __all__ = ["canonicalise", "without_origin"]
 
 #: What tf2onnx appends to the name of a node that it makes: its counter.
 _COUNTER = re.compile(r"__\d+")
+#: Where a slice ends that takes the rest.
+_TO_THE_END = 2**31 - 1
+
 Message = TypeVar("Message", onnx.ModelProto, onnx.NodeProto, onnx.TensorProto)
 
 
@@ -25,6 +29,7 @@ def canonicalise(model: onnx.ModelProto, keep_origin: bool = False) -> None:
         keep_origin: leave each node's former name as its documentation.
     """
     graph = model.graph
+    _spell_out_shapes(graph)
     nodes = _in_order_of_need(graph)
     used = dict.fromkeys(name for node in nodes for name in node.input)
     weights = {weight.name: weight for weight in graph.initializer}
@@ -65,6 +70,25 @@ def without_origin(model: onnx.ModelProto) -> onnx.ModelProto:
     for node in result.graph.node:
         node.doc_string = ""
     return result
+
+
+def _spell_out_shapes(graph: onnx.GraphProto) -> None:
+    """A part of a shape as the whole shape and a slice: TensorRT 8.6's parser ignores `start` and `end`."""
+    nodes = [_copy(node) for node in graph.node]
+    del graph.node[:]
+    for index, node in enumerate(nodes):
+        bounds = {a.name: a.i for a in node.attribute} if node.op_type == "Shape" else {}
+        if not bounds:
+            graph.node.append(node)
+            continue
+        whole, part = f"whole_shape_{index}/{node.output[0]}", node.output[0]
+        graph.node.append(onnx.helper.make_node("Shape", list(node.input), [whole], node.name))
+        ends = {"start": bounds.get("start", 0), "end": bounds.get("end", _TO_THE_END), "axis": 0}
+        for name, value in ends.items():
+            graph.initializer.append(
+                onnx.numpy_helper.from_array(np.array([value], np.int64), f"{whole}/{name}")
+            )
+        graph.node.append(onnx.helper.make_node("Slice", [whole, *(f"{whole}/{n}" for n in ends)], [part]))
 
 
 def _in_order_of_need(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
