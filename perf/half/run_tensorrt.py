@@ -38,9 +38,7 @@ def build(path: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[Any, str]:
     network = builder.create_network(explicit if strong is None else 1 << int(strong))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse(path.read_bytes()):
-        raise SystemExit(
-            f"{path.name}: " + "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
-        )
+        raise ValueError("; ".join(str(parser.get_error(i)) for i in range(parser.num_errors)))
     config = builder.create_builder_config()
     if strong is None:  # before TensorRT 10: the types become constraints
         config.set_flag(trt.BuilderFlag.FP16)
@@ -103,31 +101,48 @@ class Runner:
         return {name: array for name, (array, _, _) in results.items()}
 
 
-def main() -> None:
-    """Entry point."""
+def check(path: Path) -> dict[str, Any]:
+    """Build one network, score all its requests, print how far they are from TensorFlow's.
+
+    Returns:
+        `<name>/<task>` → scores [requests, candidates].
+    """
+    case = np.load(path.with_suffix(".npz"))
+    largest = {name: (_USERS, *case[name].shape[1:]) for name in ("user", "items")}
+    begun = time.monotonic()
+    engine, how = build(path, largest)
+    took = time.monotonic() - begun
+    run = Runner(engine)
+    parts: dict[str, list[Any]] = {}
+    for first in range(0, len(case["user"]), _USERS):
+        feeds = {name: case[name][first : first + _USERS] for name in largest}
+        for task, values in run(feeds).items():
+            parts.setdefault(task, []).append(values)
+    found = {}
+    worst = 0.0
+    for task, values in parts.items():
+        wanted = case[f"expected_{task}"]
+        scores = np.concatenate(values)[:, : wanted.shape[1]]
+        found[f"{path.stem}/{task}"] = scores
+        worst = max(worst, float(np.abs(scores - wanted).max()))
+    print(f"{path.stem}: TensorRT {trt.__version__}, {how}, built in {took:.0f} s, off by {worst:.1e}")
+    return found
+
+
+def main() -> int:
+    """Entry point; 1 if a network could not be built."""
     cases, out = Path(sys.argv[1]), Path(sys.argv[2])
     found: dict[str, Any] = {}
+    failed = 0
     for path in sorted(cases.glob("*.onnx")):
-        case = np.load(path.with_suffix(".npz"))
-        largest = {name: (_USERS, *case[name].shape[1:]) for name in ("user", "items")}
-        begun = time.monotonic()
-        engine, how = build(path, largest)
-        took = time.monotonic() - begun
-        run = Runner(engine)
-        parts: dict[str, list[Any]] = {}
-        for first in range(0, len(case["user"]), _USERS):
-            feeds = {name: case[name][first : first + _USERS] for name in largest}
-            for task, values in run(feeds).items():
-                parts.setdefault(task, []).append(values)
-        worst = 0.0
-        for task, values in parts.items():
-            wanted = case[f"expected_{task}"]
-            scores = np.concatenate(values)[:, : wanted.shape[1]]
-            found[f"{path.stem}/{task}"] = scores
-            worst = max(worst, float(np.abs(scores - wanted).max()))
-        print(f"{path.stem}: TensorRT {trt.__version__}, {how}, built in {took:.0f} s, off by {worst:.1e}")
+        try:
+            found |= check(path)
+        except ValueError as error:
+            print(f"{path.stem}: {error}")
+            failed = 1
     np.savez(out, **found)
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
