@@ -57,12 +57,15 @@ def measure(folder: Path) -> dict[str, Any]:
         spec = read_spec(folder / "bireme.yaml")
         compiled = compile_model(spec, "cpu")
     except BiremeError as error:
-        return {"status": "refused", "reason": f"{error.where} {error.message}"}
+        return {"status": "refused", "reason": _reason(error, folder)}
     requests = [make_request(draws, user, count, seed) for count in COUNTS for seed in _SEEDS]
     served = _serve(compiled, folder / "served", requests)
     original = SavedModel(spec.saved_model)
     outputs = dict(spec.outputs) or {name: name for name in original.outputs}
-    wanted = [_predict(original, compiled, request, outputs) for request in requests]
+    try:
+        wanted = [_predict(original, compiled, request, outputs) for request in requests]
+    except BiremeError as error:
+        return {"status": "the SavedModel itself fails", "reason": _reason(error, folder)}
     differences = {str(count): 0.0 for count in COUNTS}
     for (count, _), found, scores in zip(
         ((c, s) for c in COUNTS for s in _SEEDS), served, wanted, strict=True
@@ -88,6 +91,11 @@ def measure(folder: Path) -> dict[str, Any]:
         "flops": flops_per_request(compiled.dense, COUNTS[-1]),
         "outside": _outside(compiled),
     }
+
+
+def _reason(error: BiremeError, folder: Path) -> str:
+    """One line, in which the machine's paths are left out."""
+    return f"{error.where} {error.message}".replace(f"{folder}/", "")
 
 
 def _serve(compiled: Compiled, folder: Path, requests: Sequence[Request]) -> list[Scores]:

@@ -153,10 +153,12 @@ def _cast_counts(low: Lowering, node: Node) -> Meaning | None:
 
 
 def _counted(low: Lowering, ref: str) -> Ids | None:
-    """Ids, also those of an integer feature that went through float32: what that rounds has no row."""
+    """Ids, also those that went through float32: what that rounds, or cannot hold, has no row."""
     node, value = low.graph.producer(ref), low.lower(ref)
     if value is None and node.op == "Cast":
         before = low.lower(node.inputs[0])
+        if isinstance(before, Numbers) and not before.chain and isinstance(before.source, Ids):
+            return replace(before.source, shape=before.shape)
         plain = isinstance(before, Numbers) and not before.chain and before.source is None
         if isinstance(before, Numbers) and plain and before.feature in low.graph.features:
             dtype = tf.as_dtype(low.graph.nodes[low.graph.features[before.feature]].attr["dtype"].type)

@@ -91,6 +91,8 @@ def needs_cpu(
 
     def loose(ref: str) -> bool:
         """Raw numbers, as many as a request has: what makes a fixed number of them stays with them."""
+        if as_block(low.lower(ref), low.lengths) is not None:
+            return False  # native columns, whose number the plan knows where TensorFlow may not
         spec = specs.get(ref)
         unknown = spec is None or spec.shape is None or None in spec.shape[1:]
         # Parts of sparse tensors and what crosses as columns are no such thing, whatever TensorFlow says.
