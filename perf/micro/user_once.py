@@ -2,9 +2,10 @@
 
     python perf/micro/user_once.py
 
-Four Keras networks go through the compiler's own passes. The row-wise ONNX that comes out of the conversion,
-fed with user rows that are repeated for every candidate already, is timed in turn with the one that user_once
-makes of it. Prints ratios, operations and differences; writes JSON and a picture.
+Four Keras models, with their features and tables, are compiled as `bireme build` does it. The row-wise ONNX
+that comes out of the conversion, fed with user rows that are repeated for every candidate already, is timed
+in turn with the one that user_once makes of it. The compiled feature plan serves the request, and both must
+give the SavedModel's scores. Prints ratios, operations and differences; writes JSON and a picture.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,17 @@ import onnxruntime
 from rich.console import Console
 from rich.table import Table
 
-from bireme.compiler.batchnorm import fold_batchnorm
+from bireme.compiler.acceptance import boundary_feeds
 from bireme.compiler.costs import bytes_per_request, flops_per_request
-from bireme.compiler.dense import to_onnx
-from bireme.compiler.fold import fold
-from bireme.compiler.load import SavedModel, load
-from bireme.compiler.rows_first import rows_first
-from bireme.compiler.split import Boundary
-from bireme.compiler.trim import trim
-from bireme.compiler.user_once import user_once
+from bireme.compiler.export import read_words
+from bireme.compiler.load import SavedModel, fill_unused
+from bireme.compiler.pipeline import compile_model
 from bireme.errors import VerifyError
+from bireme.requests import to_rows, to_tensors
+from bireme.spec import BuildSpec
+from bireme.synthetic import make_requests
 from bireme_runtime.plan import Side
+from bireme_runtime.preprocessor import Features, Preprocessor
 from files import write_figure, write_json
 from machine import describe
 from micro.user_once_models import MODELS, Network, with_random_weights
@@ -52,52 +52,45 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Pair:
-    """A network before and after user_once.
+    """A network before and after user_once, and one request for both.
 
     Args:
         rowwise: inputs are the boundaries, dim 0 is the row.
         lifted: inputs `user` and `items`.
-        boundaries: what crosses the cut.
         widths: columns of either side.
+        feeds: what the compiled feature plan makes of the request: (row-wise, lifted).
+        scores: task → the SavedModel's own scores of it.
     """
 
     rowwise: onnx.ModelProto
     lifted: onnx.ModelProto
-    boundaries: tuple[Boundary, ...]
     widths: Mapping[Side, int]
+    feeds: tuple[Feeds, Feeds]
+    scores: Feeds
 
 
-def compile_network(network: Network) -> Pair:
-    """Run a Keras network through the compiler's passes."""
+def compile_network(network: Network, candidates: int, seed: int = 0) -> Pair:
+    """Export a Keras network, compile it, and serve one made-up request up to the dense network."""
     with tempfile.TemporaryDirectory(prefix="bireme-user-once-") as folder:
-        network.model.export(folder, verbose=False)
-        graph = fold_batchnorm(fold(trim(load(SavedModel(Path(folder), "serving_default"), {}))))
-    widths: dict[Side, int] = {"user": 0, "item": 0}
-    boundaries = []
-    for name, shape in network.shapes.items():
-        side: Side = "user" if name.startswith("user") else "item"
-        boundaries.append(Boundary(graph.features[name], "", side, widths[side], prod(shape), shape, name))
-        widths[side] += prod(shape)
-    rowwise = to_onnx(graph)
-    first = rows_first(rowwise, [b.name for b in boundaries if b.side == "user"])
-    lifted = user_once(first, boundaries, widths["user"], widths["item"], "float32")
-    return Pair(rowwise, lifted, tuple(boundaries), widths)
-
-
-def make_feeds(pair: Pair, candidates: int, seed: int = 0) -> tuple[Feeds, Feeds]:
-    """The same random request for both: (row-wise, lifted)."""
-    rng = np.random.default_rng(seed)
-    user = rng.normal(0.0, 0.5, (1, pair.widths["user"])).astype(np.float32)
-    items = rng.normal(0.0, 0.5, (1, candidates, pair.widths["item"])).astype(np.float32)
-    for boundary in pair.boundaries:
-        if boundary.made_of == "user_mask":
-            real = boundary.width - boundary.width // 5
-            user[:, boundary.offset : boundary.offset + boundary.width] = np.arange(boundary.width) < real
-    rows = {"user": np.repeat(user, candidates, axis=0), "item": items[0]}
-    return {
-        b.name: np.ascontiguousarray(rows[b.side][:, b.offset : b.offset + b.width]).reshape(-1, *b.shape)
-        for b in pair.boundaries
-    }, {"user": user, "items": items}
+        saved_model, files = Path(folder) / "saved_model", Path(folder) / "files"
+        files.mkdir()
+        network.model.export(str(saved_model), verbose=False)
+        spec = BuildSpec(model="m", saved_model=saved_model, user=network.user, buckets=(candidates,))
+        compiled = compile_model(spec, "cpu", scratch=files)
+        plan = compiled.plan
+        (request,) = make_requests(plan, read_words(compiled.split), [candidates], seed)
+        (half,) = Preprocessor.open(files).run([to_tensors(plan.features, request)])
+        if not isinstance(half, Features):
+            raise half
+        model = SavedModel(saved_model)
+        scores = model.predict(fill_unused(model, to_rows(plan.features, request)))
+    return Pair(
+        compiled.rowwise,
+        compiled.dense,
+        {"user": plan.user_width, "item": plan.item_width},
+        (boundary_feeds(compiled.split, half), {"user": half.user, "items": half.items}),
+        scores,
+    )
 
 
 def require_equal(name: str, rowwise: Sequence[Array], lifted: Sequence[Array]) -> float:
@@ -146,14 +139,17 @@ def open_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 def compare(name: str, network: Network, candidates: int, rounds: int, calls: int) -> dict[str, Any]:
     """All numbers of one network, as JSON values."""
-    pair = compile_network(network)
-    models, feeds = (pair.rowwise, pair.lifted), make_feeds(pair, candidates)
-    runs = [(open_session(model), feed) for model, feed in zip(models, feeds, strict=True)]
+    pair = compile_network(network, candidates)
+    models = (pair.rowwise, pair.lifted)
+    runs = [(open_session(model), feed) for model, feed in zip(models, pair.feeds, strict=True)]
     rowwise, lifted = (
         dict(zip((out.name for out in session.get_outputs()), session.run(None, feed), strict=True))
         for session, feed in runs
     )
-    difference = require_equal(name, list(rowwise.values()), [lifted[task] for task in rowwise])
+    difference = max(
+        require_equal(name, list(wanted.values()), [lifted[task] for task in wanted])
+        for wanted in (rowwise, pair.scores)
+    )
     times = measure(runs, rounds, calls)
     flops = [flops_per_request(model, candidates) for model in models]
     moved = [bytes_per_request(model, candidates) for model in models]

@@ -34,6 +34,13 @@ def batch(x: Any) -> Any:
 OPS: dict[str, Callable[..., Any]] = {
     "cumsum": lambda x, u, w: total(tf.cumsum(x * u, axis=1)) + total(tf.cumsum(w, -1, exclusive=True)),
     "cumsum backwards": lambda x, u, w: joined(tf.cumsum(u, axis=2, reverse=True) * x, w),
+    "diagonals": lambda x, u, w: joined(
+        tf.linalg.set_diag(x[:, :3] * u[:, :3], w),
+        tf.linalg.set_diag(u, w),
+        tf.linalg.set_diag(tf.transpose(x, [0, 2, 1]), u[:, 0]),
+    ),
+    "diagonal parts": lambda x, u, w: joined(tf.linalg.diag_part(x * u), tf.linalg.diag(w) * u[:, :3]),
+    "triangles": lambda x, u, w: joined(tf.linalg.band_part(x * u, -1, 0), tf.linalg.band_part(u, 0, 1), w),
     "top": lambda x, u, w: joined(*tf.math.top_k(x + u, k=2)[:1], tf.math.top_k(u, 3)[0], w),
     "top places": lambda x, u, w: joined(tf.cast(tf.math.top_k(x, 2)[1], tf.float32) + u[:, :, :2], w),
     "argmax": lambda x, u, w: joined(

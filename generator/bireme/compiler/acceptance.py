@@ -23,7 +23,7 @@ from bireme.requests import Request, pad_rows
 from bireme_runtime.plan import Plan
 from bireme_runtime.preprocessor import Features
 
-__all__ = ["check_passes", "check_precision"]
+__all__ = ["boundary_feeds", "check_passes", "check_precision"]
 
 #: FP32 passes reorder sums; they must not do more than that.
 TOLERANCE = 1e-5
@@ -70,7 +70,7 @@ def check_passes(
         del run
         give_back()
     run_rowwise, run_dense = runner(rowwise), runner(dense)
-    checker("dense", _joined([run_rowwise(_boundary_feeds(cut, half)) for half in halves]))
+    checker("dense", _joined([run_rowwise(boundary_feeds(cut, half)) for half in halves]))
     checker("user_once", _joined([_trimmed(run_dense, half) for half in halves]))
     return checker.differences
 
@@ -125,7 +125,7 @@ def _joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {task: np.concatenate([run[task].reshape(-1) for run in runs]) for task in runs[0]}
 
 
-def _boundary_feeds(cut: Split, half: Features) -> dict[str, Any]:
+def boundary_feeds(cut: Split, half: Features) -> dict[str, Any]:
     """Columns of `user` and `items` as the row-wise dense network's inputs, padding left out."""
     items = half.items[:, : half.candidates].astype(np.float32)
     user = np.repeat(half.user.astype(np.float32)[:, None], half.candidates, axis=1)

@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 
 from bireme.compiler.canonical import canonicalise
-from bireme.compiler.diagonal import spell_out_diagonals
+from bireme.compiler.diagonals import DIAGONALS
 from bireme.compiler.graph import Graph, Node
 from bireme.errors import CompileError
 
@@ -55,7 +55,7 @@ def to_onnx(dense: Graph) -> onnx.ModelProto:
         UnconvertibleError: an op that tf2onnx cannot convert, by name.
         CompileError: control flow.
     """
-    graph = _spell_out(spell_out_diagonals(dense))
+    graph = _spell_out(dense)
     errors: list[str] = []
     handler = _Collect(errors)
     logger = logging.getLogger("tf2onnx")
@@ -205,6 +205,7 @@ _OWN: dict[str, tuple[Callable[..., None], list[Any]]] = {
     "Select": (_where, []),
     "SelectV2": (_where, []),
     "ReverseV2": (_reverse, []),
+    **{op: (handler, []) for op, handler in DIAGONALS.items()},
 }
 
 

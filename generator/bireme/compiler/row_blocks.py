@@ -152,6 +152,13 @@ def cut(lift: Context, concat: Segments, start: int, stop: int) -> Part | Segmen
 def cut_part(lift: Context, part: Part, axis: int, start: int, stop: int) -> Part:
     """Elements [start, stop) of a part along an axis."""
     rest = (*part.rest[:axis], stop - start, *part.rest[axis + 1 :])
+    if isinstance(part, Sum) and any(len(term.factors) == 2 for term in part.terms):
+
+        def cut_factor(factor: Tensor) -> Tensor:
+            whole = factor.rest[axis] == 1
+            return factor if whole else lift.writer.write(cut_part(lift, factor, axis, start, stop))
+
+        return part_of_terms(part, rest, cut_factor)
     source = part if isinstance(part, Slice) else lift.writer.write(part)
     if prod(rest[:axis]) == 1:
         inner = prod(rest[axis + 1 :])

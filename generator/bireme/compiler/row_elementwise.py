@@ -75,6 +75,8 @@ def _arithmetic(lift: Context, node: onnx.NodeProto, values: list[Lifted]) -> Li
     rest = lift.rest(node)
     if node.op_type == "Neg" and isinstance(values[0], Sum):
         return scale(values[0], -1.0)
+    if {"user", "item"} <= {value.side for value in values if not isinstance(value, Const)}:
+        values = [lift.writer.write(value) if _of_user(value) else value for value in values]
     if node.op_type not in ("Add", "Sub", "Mul", "Div") or any(isinstance(v, Segments) for v in values):
         return None
     left, right = values
@@ -93,6 +95,11 @@ def _arithmetic(lift: Context, node: onnx.NodeProto, values: list[Lifted]) -> Li
     if node.op_type == "Mul" and not isinstance(left, Segments) and not isinstance(right, Segments):
         return multiply(lift, left, right, rest)
     return None
+
+
+def _of_user(value: Lifted) -> bool:
+    """Whether it is a concat of the user's, like the states of a recurrent layer: small when written."""
+    return isinstance(value, Segments) and value.side == "user"
 
 
 def _with_weight(lift: Context, op: str, value: Sum, weight: Array, weight_first: bool) -> Sum | None:

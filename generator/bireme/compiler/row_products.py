@@ -2,7 +2,8 @@
 
 `MatMul(concat(user, items), W)` is `user·Wu + items·Wi`, and what is added behind it joins one of the two.
 In the concat of an attention, `[h, t, h−t, h⊙t]·W` over a user's history h and a target t, the rows of W that
-meet the same tensor are added up first: `h·(W1+W3) + t·(W2−W3) + (h⊙t)·W4`.
+meet the same tensor are added up first: `h·(W1+W3) + t·(W2−W3) + (h⊙t)·W4`. What an item only weighs,
+`(a·h)·W`, is `a·(h·W)`.
 """
 
 from __future__ import annotations
@@ -162,17 +163,28 @@ def _taken_apart(
     if any(part.rest[-1] != len(rows) for group in pieces.alone.values() for part, rows in group.items()):
         return None  # it repeats along the very dimension that is summed over
     terms: list[Term] = []
-    for target in dict.fromkeys(term.item for term, _ in pieces.pairs):
+    weighed = [(term, rows) for term, rows in pieces.pairs if _is_weighed(term, len(rows))]
+    pairs = [pair for pair in pieces.pairs if not _is_weighed(pair[0], len(pair[1]))]
+    for target in dict.fromkeys(term.item for term, _ in pairs):
         assert target is not None
-        mine = [(term, rows) for term, rows in pieces.pairs if term.item == target]
+        mine = [(term, rows) for term, rows in pairs if term.item == target]
         group = pieces.alone.get(("item", target.rest[:-1]), {})
         layer = pair_layer(lift, mine, group.pop(target, None), (*before[:-1], len(mine[0][1])))
         if layer is None:
             return None
         terms.append(Term(1.0, item=layer))
+    for term, rows in weighed:
+        assert term.user is not None
+        terms.append(Term(1.0, user=_dense(lift, term.user, rows), item=term.item))
     for group in pieces.alone.values():
         terms.extend(_side(lift, group, after[-1]))
     return total(lift, terms, after)
+
+
+def _is_weighed(term: Term, depth: int) -> bool:
+    """Whether it is a user's vector times a number of the item's: `(a·u)·W = a·(u·W)`."""
+    user, item = term.user, term.item
+    return user is not None and item is not None and user.rest[-1] == depth > item.rest[-1] == 1
 
 
 def _side(lift: Context, group: dict[Part, Array], width: int) -> list[Term]:
