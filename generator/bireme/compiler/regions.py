@@ -94,7 +94,8 @@ def needs_cpu(
         if as_block(low.lower(ref), low.lengths) is not None:
             return False  # native columns, whose number the plan knows where TensorFlow may not
         spec = specs.get(ref)
-        unknown = spec is None or spec.shape is None or None in spec.shape[1:]
+        # The rows may have wandered: steps of a recurrent layer are [length, rows, …].
+        unknown = spec is None or spec.shape is None or list(spec.shape).count(None) > 1
         # Parts of sparse tensors and what crosses as columns are no such thing, whatever TensorFlow says.
         known = isinstance(low.meaning(ref), Aside) or as_block(low.lower(ref), low.lengths) is not None
         return unknown and not known and lineage.is_raw(ref) and lineage.carries_values(ref)
