@@ -32,12 +32,12 @@ from rich.table import Table
 
 from bireme.compiler.attempts import taken
 from bireme.compiler.dense import runner
-from bireme.compiler.emulate import emulated
-from bireme.compiler.half import to_half
+from bireme.compiler.fp16.emulate import emulated
+from bireme.compiler.fp16.half import to_half
+from bireme.compiler.fp16.precision_report import precision_data
+from bireme.compiler.fp16.ranking import Change, auc, measure_change, rank_moves
 from bireme.compiler.load import SavedModel
 from bireme.compiler.pipeline import Compiled, compile_model
-from bireme.compiler.precision_report import precision_data
-from bireme.compiler.ranking import Change, auc, measure_change, rank_moves
 from bireme.requests import Request, to_rows
 from bireme.spec import BuildSpec
 from bireme_runtime.plan import Plan

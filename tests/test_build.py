@@ -177,7 +177,7 @@ def test_a_build_that_fails_its_check_leaves_the_repository_as_it_was(make_spec,
 
 
 def test_a_build_that_fails_while_writing_leaves_the_repository_as_it_was(make_spec, tmp_path, monkeypatch):
-    from bireme.compiler import export as exporting
+    from bireme.compiler.tables import export as exporting
 
     repository = tmp_path / "repository"
     build(make_spec(), repository)

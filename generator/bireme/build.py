@@ -50,9 +50,9 @@ def build(
     spec = read_spec(spec_path)
     # Here, so that `bireme --help` and the client do not wait for TensorFlow.
     from bireme.compiler.pipeline import compile_model
-    from bireme.compiler.report import as_data
-    from bireme.compiler.report_html import as_html
-    from bireme.compiler.tidy import frugal, give_back
+    from bireme.compiler.reporting.report import as_data
+    from bireme.compiler.reporting.report_html import as_html
+    from bireme.compiler.tables.tidy import frugal, give_back
     from bireme.emitter.artifacts import Artifacts
     from bireme.emitter.layout import emit
 
@@ -66,9 +66,9 @@ def build(
         ahead = None
         if user_ahead:
             passed("user_ahead")
-            from bireme.compiler.user_ahead import compile_user_ahead
-            from bireme.compiler.user_ahead_costs import add_to_report
-            from bireme.compiler.user_ahead_timing import add_timing
+            from bireme.compiler.ahead.user_ahead import compile_user_ahead
+            from bireme.compiler.ahead.user_ahead_costs import add_to_report
+            from bireme.compiler.ahead.user_ahead_timing import add_timing
 
             ahead = compile_user_ahead(compiled, spec, scratch)
             add_to_report(report, compiled, ahead)

@@ -171,7 +171,7 @@ def version() -> None:
 
 
 def _write_page(report: dict[str, Any], path: Path) -> None:
-    from bireme.compiler.report_html import as_html
+    from bireme.compiler.reporting.report_html import as_html
 
     page = as_html(report).encode()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -187,7 +187,7 @@ def _print_report(report: dict[str, object], as_json: bool) -> None:
     if as_json:
         print(json.dumps(report, indent=1, sort_keys=True, default=str))
         return
-    from bireme.compiler.report import as_text
+    from bireme.compiler.reporting.report import as_text
 
     _out.print(as_text(report))
 

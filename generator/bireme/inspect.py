@@ -39,7 +39,7 @@ def inspect_model(
         BiremeError: the model or the spec is at fault.
     """
     from bireme.compiler.pipeline import compile_model
-    from bireme.compiler.report import as_data
+    from bireme.compiler.reporting.report import as_data
 
     if path.is_file() and path.suffix in (".keras", ".h5", ".hdf5", ".pb", ".onnx"):
         raise SpecError(
@@ -91,9 +91,9 @@ def inspect_model(
 
 
 def _add_user_ahead(report: dict[str, Any], compiled: Compiled, spec: BuildSpec) -> None:
-    from bireme.compiler.user_ahead import compile_user_ahead
-    from bireme.compiler.user_ahead_costs import add_to_report
-    from bireme.compiler.user_ahead_timing import add_timing
+    from bireme.compiler.ahead.user_ahead import compile_user_ahead
+    from bireme.compiler.ahead.user_ahead_costs import add_to_report
+    from bireme.compiler.ahead.user_ahead_timing import add_timing
 
     ahead = compile_user_ahead(compiled, spec)
     add_to_report(report, compiled, ahead)

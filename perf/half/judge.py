@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bireme.compiler.ranking import measure_change
+from bireme.compiler.fp16.ranking import measure_change
 from files import write_json
 from half.clicks import make_clicks
 

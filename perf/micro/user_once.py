@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bireme.compiler.acceptance import boundary_feeds
-from bireme.compiler.costs import bytes_per_request, flops_per_request
-from bireme.compiler.export import read_words
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.pipeline import compile_model
+from bireme.compiler.rows.costs import bytes_per_request, flops_per_request
+from bireme.compiler.tables.export import read_words
 from bireme.errors import VerifyError
 from bireme.requests import to_rows, to_tensors
 from bireme.spec import BuildSpec

@@ -15,15 +15,15 @@ import tensorflow as tf
 from compiler_parts import Module
 
 from bireme.compiler.batchnorm import fold_batchnorm
+from bireme.compiler.cut.split import Boundary
 from bireme.compiler.dense import runner, to_onnx
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
-from bireme.compiler.rows_first import rows_first
-from bireme.compiler.split import Boundary
+from bireme.compiler.rows.rows_first import rows_first
+from bireme.compiler.rows.user_once import user_once
 from bireme.compiler.trim import trim
 from bireme.compiler.unroll import unroll
-from bireme.compiler.user_once import user_once
 from bireme_runtime.plan import Side
 
 Arrays = dict[str, np.ndarray[Any, Any]]

@@ -73,7 +73,7 @@ class Served:
 
     def requests(self, counts: Sequence[int], seed: int = 7) -> list[Request]:
         """Made-up requests that fit the model's vocabularies."""
-        from bireme.compiler.export import read_words
+        from bireme.compiler.tables.export import read_words
 
         return make_requests(self.compiled.plan, read_words(self.compiled.split), counts, seed)
 

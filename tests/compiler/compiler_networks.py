@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from hypothesis import strategies as st
 
-from bireme.compiler.split import Boundary
-from bireme.compiler.user_once import user_once
+from bireme.compiler.cut.split import Boundary
+from bireme.compiler.rows.user_once import user_once
 
 USER_WIDTH, ITEM_WIDTH = 12, 7
 #: What crosses the cut in these tests: of either side a vector, a [1, width] block, a number; and a history.

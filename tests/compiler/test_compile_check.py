@@ -10,9 +10,9 @@ from bireme.compiler import acceptance, pipeline
 from bireme.compiler.check import Checker, as_function
 from bireme.compiler.fold import fold
 from bireme.compiler.graph import Graph
-from bireme.compiler.lower import RULES
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.values import Numbers
+from bireme.compiler.rules.lower import RULES
+from bireme.compiler.rules.values import Numbers
 from bireme.errors import CompileError
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from compiler_networks import Network, lift
 
-from bireme.compiler.costs import bytes_per_request, flops_per_request
+from bireme.compiler.rows.costs import bytes_per_request, flops_per_request
 
 
 def lifted_graph(nodes: list[onnx.NodeProto], **weights: np.ndarray) -> onnx.ModelProto:

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 from compiler_parts import made
 
-from bireme.compiler.canonical import canonicalise
 from bireme.compiler.dense import OPSET, runner, to_onnx
 from bireme.compiler.graph import Graph, Node
 from bireme.compiler.pipeline import compile_model
+from bireme.compiler.rows.canonical import canonicalise
 from bireme.errors import CompileError
 
 F = tf.float32
@@ -143,7 +143,7 @@ def test_an_output_may_be_an_input_and_two_tasks_one_output(export):
 
 
 def test_fewer_operations_than_row_by_row(zoo):
-    from bireme.compiler.costs import flops_per_request
+    from bireme.compiler.rows.costs import flops_per_request
 
     compiled = zoo("architectures").compiled
     one, many = (flops_per_request(compiled.dense, n) for n in (1, 100))

@@ -14,7 +14,7 @@ from compiler_refusals import I32, I64, F, S, lookup_of_ids, refusal, small
 
 from bireme.compiler.load import SavedModel
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.report import as_data
+from bireme.compiler.reporting.report import as_data
 from bireme.errors import SpecError
 from bireme.requests import to_tensors
 from bireme_runtime.plan import Subgraph

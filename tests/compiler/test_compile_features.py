@@ -161,7 +161,7 @@ def with_user(**values):
 
 
 def samples_of(zoo, tmp_path, text, name="sequences"):
-    from bireme.compiler.export import read_words
+    from bireme.compiler.tables.export import read_words
 
     path = tmp_path / "requests.jsonl"
     path.write_text(text, encoding="utf-8")

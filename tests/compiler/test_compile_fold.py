@@ -9,10 +9,10 @@ import tensorflow as tf
 from compiler_helpers import make_spec, weights_of
 from compiler_parts import made, table, variable
 
+from bireme.compiler.cut.reads import table_reads
 from bireme.compiler.fold import fold
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.reads import table_reads
 from bireme.compiler.trim import trim
 
 KERAS = ["transforms", "sequences", "architectures"]

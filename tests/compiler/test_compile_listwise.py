@@ -14,10 +14,10 @@ from compiler_ops import total
 from compiler_parts import Made, made, variable
 from keras import layers
 
+from bireme.compiler.ahead.user_ahead import compile_user_ahead
 from bireme.compiler.dense import runner
 from bireme.compiler.load import SavedModel
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.user_ahead import compile_user_ahead
 from bireme.errors import CompileError
 from bireme.requests import to_tensors
 from bireme.verify.sampling import sample_requests

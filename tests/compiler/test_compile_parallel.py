@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from compiler_networks import Network, lift, random_halves, rowwise_scores
 
-from bireme.compiler.costs import flops_per_request
 from bireme.compiler.dense import runner
+from bireme.compiler.rows.costs import flops_per_request
 
 
 @pytest.mark.parametrize("biased", [(True, True, True), (True, False, True), (False, False, False)])

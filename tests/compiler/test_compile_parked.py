@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bireme.compiler import parked
-from bireme.compiler.parked import park
+from bireme.compiler.tables import parked
+from bireme.compiler.tables.parked import park
 
 
 def values(*shape: int, dtype: Any = np.float32) -> Any:
@@ -71,7 +71,7 @@ MEMORY = """
 import sys
 from pathlib import Path
 from bireme.compiler.graph import tf
-from bireme.compiler.parked import park
+from bireme.compiler.tables.parked import park
 
 def anonymous():
     return status("RssAnon")

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from compiler_tf1 import Tf1, inputs, v1, weights
 
-from bireme.compiler.partitioned import Shards, deal
-from bireme.compiler.tables_export import row_chunks
+from bireme.compiler.rules.partitioned import Shards, deal
+from bireme.compiler.tables.tables_export import row_chunks
 
 F, I64 = tf.float32, tf.int64
 

@@ -166,8 +166,8 @@ def test_an_input_with_a_dimension_of_one_behind_its_sequence(parity, pooled_by)
 
 
 def test_one_hot_rows_leave_in_pieces():
-    from bireme.compiler.lower_pools import OneHotRows
-    from bireme.compiler.tables_export import row_chunks
+    from bireme.compiler.rules.lower_pools import OneHotRows
+    from bireme.compiler.tables.tables_export import row_chunks
 
     pieces = list(row_chunks(OneHotRows(7), size=3 * 7 * 4))
     assert [len(piece) for piece in pieces] == [3, 3, 1]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bireme.compiler.dense import runner
-from bireme.compiler.row_dims import Dim, Rows, Sizes, evaluate, resolve
-from bireme.compiler.rows_first import rows_first
+from bireme.compiler.rows.row_dims import Dim, Rows, Sizes, evaluate, resolve
+from bireme.compiler.rows.rows_first import rows_first
 
 Shape = list[Dim]
 

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from compiler_parts import made, table, variable
 
+from bireme.compiler.cut.split import split
 from bireme.compiler.graph import Graph, Node
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.split import split
 from bireme_runtime import plan as p
 
 S, F, I64 = tf.string, tf.float32, tf.int64

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.report import as_data
-from bireme.compiler.storage import assign_storage, encode
+from bireme.compiler.reporting.report import as_data
+from bireme.compiler.tables.storage import assign_storage, encode
 from bireme.errors import CompileError, SpecError
 from bireme.spec import BuildSpec
 from bireme_runtime.plan import Table

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bireme.compiler import tables_export
-from bireme.compiler.staged import stage
-from bireme.compiler.tables_export import row_chunks, write_arena
+from bireme.compiler.tables import tables_export
+from bireme.compiler.tables.staged import stage
+from bireme.compiler.tables.tables_export import row_chunks, write_arena
 from bireme.errors import CompileError
 from bireme_runtime.plan import Table
 from bireme_runtime.tables import open_tables
@@ -114,7 +114,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from bireme.compiler.graph import tf
-from bireme.compiler.tables_export import write_arena
+from bireme.compiler.tables.tables_export import write_arena
 from bireme_runtime.plan import Table
 
 def status(key):

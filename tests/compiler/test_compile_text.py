@@ -172,7 +172,7 @@ def test_model(export, tmp_path, case):
 
 def test_known_words_are_reached_through_the_text_ops(export, tmp_path):
     """Made-up requests must hold words that the vocabulary knows behind `lower` and `strip`."""
-    from bireme.compiler.export import read_words
+    from bireme.compiler.tables.export import read_words
     from bireme.synthetic import make_requests
 
     compiled = check(export(MODELS["strip of upper, looked up"]()), tmp_path)

@@ -19,10 +19,10 @@ from compiler_networks import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.compiler.costs import flops_per_request
+from bireme.compiler.cut.split import Boundary
 from bireme.compiler.dense import runner
-from bireme.compiler.split import Boundary
-from bireme.compiler.user_once import user_once
+from bireme.compiler.rows.costs import flops_per_request
+from bireme.compiler.rows.user_once import user_once
 from bireme.errors import CompileError
 
 

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from compiler_networks import Network, lift, random_halves, rowwise_scores
 
-from bireme.compiler.costs import flops_per_request
 from bireme.compiler.dense import runner
+from bireme.compiler.rows.costs import flops_per_request
 
 LENGTH, DEPTH, WIDTH = 3, 2, 5
 CANDIDATES = 9

@@ -17,10 +17,10 @@ from keras import layers, ops
 from rich.console import Console
 
 from bireme.compiler.dense import runner
-from bireme.compiler.emulate import emulated
-from bireme.compiler.half import tensor_types
+from bireme.compiler.fp16.emulate import emulated
+from bireme.compiler.fp16.half import tensor_types
 from bireme.compiler.pipeline import Compiled, compile_model
-from bireme.compiler.report import as_data, as_text
+from bireme.compiler.reporting.report import as_data, as_text
 from bireme.emitter.artifacts import Artifacts, check_artifacts
 from bireme.errors import CompileError, SpecError
 

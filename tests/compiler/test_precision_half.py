@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from bireme.compiler.dense import runner
-from bireme.compiler.emulate import emulated
-from bireme.compiler.half import MOVES, tensor_types, to_half
+from bireme.compiler.fp16.emulate import emulated
+from bireme.compiler.fp16.half import MOVES, tensor_types, to_half
 from bireme.errors import CompileError
 
 F, H = TensorProto.FLOAT, TensorProto.FLOAT16

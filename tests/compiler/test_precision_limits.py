@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from bireme.compiler.half_limits import CLIPPED, clip, find_limits, find_masks
-from bireme.compiler.layers import group_layers, origin
-from bireme.compiler.ranges import Range, column_ranges, tensor_ranges
+from bireme.compiler.fp16.half_limits import CLIPPED, clip, find_limits, find_masks
+from bireme.compiler.fp16.layers import group_layers, origin
+from bireme.compiler.fp16.ranges import Range, column_ranges, tensor_ranges
 
 HEAD = """<ir_version: 8, opset_import: ["" : 17]>"""
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.compiler.ranking import (
+from bireme.compiler.fp16.ranking import (
     Limits,
     auc,
     max_rank_move,

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.compiler.layers import Layer
-from bireme.compiler.precision_search import search
+from bireme.compiler.fp16.layers import Layer
+from bireme.compiler.fp16.precision_search import search
 
 NODES = "abcdefghij"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bireme.compiler.regex_subset import translate
+from bireme.compiler.rules.regex_subset import translate
 
 SEARCHED = [
     b"[0-9]+",

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from bireme.cli import app
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.report import as_data
-from bireme.compiler.report_html import as_html
-from bireme.compiler.report_picture import WIDTH, draw
-from bireme.compiler.report_rows import MOST_ROWS, rows_of
+from bireme.compiler.reporting.report import as_data
+from bireme.compiler.reporting.report_html import as_html
+from bireme.compiler.reporting.report_picture import WIDTH, draw
+from bireme.compiler.reporting.report_rows import MOST_ROWS, rows_of
 
 ODD = "<script>alert(\"1\")</script> & 'x'"
 

@@ -15,14 +15,14 @@ from hypothesis import assume, given, settings
 from keras import layers
 
 from bireme.ahead import make_marks
+from bireme.compiler.ahead.frontier import TwoNetworks, cut_at_frontier
+from bireme.compiler.ahead.half_plans import half_plan, needed_files
+from bireme.compiler.ahead.user_ahead import Ahead, compile_user_ahead
+from bireme.compiler.ahead.user_ahead_costs import add_to_report, matrix_flops, saved_share
+from bireme.compiler.ahead.user_ahead_timing import add_timing
 from bireme.compiler.dense import runner
-from bireme.compiler.frontier import TwoNetworks, cut_at_frontier
-from bireme.compiler.half_plans import half_plan, needed_files
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.report import as_data
-from bireme.compiler.user_ahead import Ahead, compile_user_ahead
-from bireme.compiler.user_ahead_costs import add_to_report, matrix_flops, saved_share
-from bireme.compiler.user_ahead_timing import add_timing
+from bireme.compiler.reporting.report import as_data
 from bireme.errors import CompileError
 from bireme.spec import BuildSpec
 from bireme_runtime.plan import Feature, HashBucket, Numeric, Plan, Table
@@ -328,7 +328,7 @@ def test_a_wrong_half_stops_the_build(zoo: Zoo, monkeypatch: pytest.MonkeyPatch)
                 weight.CopyFrom(onnx.numpy_helper.from_array(array, weight.name))
         return cut
 
-    monkeypatch.setattr("bireme.compiler.user_ahead.cut_at_frontier", damaged)
+    monkeypatch.setattr("bireme.compiler.ahead.user_ahead.cut_at_frontier", damaged)
     example = zoo("architectures")
     with pytest.raises(CompileError, match=r"pass user_ahead, output .* differs from the original model"):
         compile_user_ahead(example.compiled, example.spec)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme.ahead import AheadNames, UserAhead
-from bireme.compiler.half_plans import half_plan, needed_files
+from bireme.compiler.ahead.half_plans import half_plan, needed_files
 from bireme.emitter import Artifacts, check_repository, emit
 from bireme.emitter.ahead_configs import ahead_configs
 from bireme.errors import EmitError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from bireme.compiler.ranking import auc
+from bireme.compiler.fp16.ranking import auc
 from half.clicks import MOST_VIEWS, make_clicks, to_request
 from half.plot import draw
 from precision import _quality, table

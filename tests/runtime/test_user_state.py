@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from runtime_plans import FILES, PLAN, make_request, write_file
 
-from bireme.compiler.half_plans import half_plan
+from bireme.compiler.ahead.half_plans import half_plan
 from bireme_runtime.preprocessor import Features, Preprocessor
 from bireme_runtime.requests import RequestError
 from bireme_runtime.user_state import STATE_PARAMETER, StateCheck

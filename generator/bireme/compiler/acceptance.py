@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import onnx
 
-from bireme.compiler.apart import check_apart
 from bireme.compiler.attempts import Attempt, try_requests, try_samples
 from bireme.compiler.check import Checker, as_function
+from bireme.compiler.cut.apart import check_apart
+from bireme.compiler.cut.split import Split
 from bireme.compiler.dense import runner
-from bireme.compiler.emulate import emulated
+from bireme.compiler.fp16.emulate import emulated
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.samples import Samples
-from bireme.compiler.split import Split
-from bireme.compiler.tidy import give_back
+from bireme.compiler.tables.tidy import give_back
 from bireme.requests import Request, pad_rows
 from bireme_runtime.plan import Plan
 from bireme_runtime.preprocessor import Features

@@ -17,9 +17,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from bireme.compiler.canonical import canonicalise
 from bireme.compiler.diagonals import DIAGONALS
 from bireme.compiler.graph import Graph, Node
+from bireme.compiler.rows.canonical import canonicalise
 from bireme.errors import CompileError
 
 __all__ = ["OPSET", "UnconvertibleError", "runner", "to_onnx"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bireme.compiler.load import SavedModel
-from bireme.compiler.sparse import meanings
+from bireme.compiler.rules.sparse import meanings
 from bireme.errors import ClientError, CompileError, SpecError
 from bireme.requests import to_rows
 from bireme.spec import BuildSpec

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bireme.compiler.check import as_function
+from bireme.compiler.cut.reads import constant_nodes, table_reads
 from bireme.compiler.graph import Graph, Node, node_of, tf
-from bireme.compiler.reads import constant_nodes, table_reads
 from bireme.errors import CompileError
 
 __all__ = ["fold"]

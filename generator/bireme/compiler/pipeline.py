@@ -15,28 +15,28 @@ import onnx
 from bireme.compiler.acceptance import check_passes, check_precision
 from bireme.compiler.attempts import taken
 from bireme.compiler.batchnorm import fold_batchnorm
-from bireme.compiler.canonical import without_origin
+from bireme.compiler.cut.impure import refuse_impure
+from bireme.compiler.cut.split import Split, split
 from bireme.compiler.dense import UnconvertibleError, to_onnx
-from bireme.compiler.evidence import evidence_requests, make_evidence
-from bireme.compiler.export import export_files, read_words
 from bireme.compiler.features import check_task_names, read_features, symbolic_shapes
 from bireme.compiler.fold import fold
+from bireme.compiler.fp16.evidence import evidence_requests, make_evidence
+from bireme.compiler.fp16.precision import Precision, choose_precision, full_precision
+from bireme.compiler.fp16.ranking import Change, Limits
 from bireme.compiler.graph import Graph
-from bireme.compiler.impure import refuse_impure
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.merge import merge
-from bireme.compiler.parked import park
-from bireme.compiler.precision import Precision, choose_precision, full_precision
-from bireme.compiler.ranking import Change, Limits
-from bireme.compiler.rows_first import rows_first
+from bireme.compiler.rows.canonical import without_origin
+from bireme.compiler.rows.rows_first import rows_first
+from bireme.compiler.rows.user_once import user_once
 from bireme.compiler.samples import choose_samples
-from bireme.compiler.split import Split, split
-from bireme.compiler.staged import stage
-from bireme.compiler.storage_check import store_tables
+from bireme.compiler.tables.export import export_files, read_words
+from bireme.compiler.tables.parked import park
+from bireme.compiler.tables.staged import stage
+from bireme.compiler.tables.storage_check import store_tables
+from bireme.compiler.tables.vocabularies import check_ids
 from bireme.compiler.trim import trim
 from bireme.compiler.unroll import refuse_control_flow, unroll
-from bireme.compiler.user_once import user_once
-from bireme.compiler.vocabularies import check_ids
 from bireme.errors import SpecError
 from bireme.requests import Request
 from bireme.spec import BuildSpec, Contract, Target

@@ -1,0 +1,1 @@
+"""What tensors on the CPU side mean, and the rules that find it out; `lower.RULES` names them by op."""

@@ -1,0 +1,1 @@
+"""Embedding tables and vocabularies on their way from the model into files."""
