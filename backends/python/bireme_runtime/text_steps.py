@@ -216,7 +216,8 @@ def sources_of(step: Any) -> tuple[str, ...]:
 def features_behind(steps: Iterable[Any], source: str) -> tuple[str, ...]:
     """The features that a source is, or is made of, in the order in which they are read."""
     steps = list(steps)
-    makers = {step.name: step for step in steps}
+    # Steps that write columns make no source; one may be called like a feature.
+    makers = {step.name: step for step in steps if not hasattr(step, "offset")}
     for step in steps:
         if isinstance(step, Subgraph):
             makers |= {output.name: step for output in step.outputs if output.name}
