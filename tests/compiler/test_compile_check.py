@@ -26,7 +26,7 @@ def wrong_weights(graph: Graph) -> Graph:
     raise AssertionError("no kernel found")
 
 
-@pytest.mark.parametrize("name", ["unroll", "trim", "fold", "batchnorm", "merge"])
+@pytest.mark.parametrize("name", ["trim", "fold", "batchnorm", "merge"])
 def test_graph_pass_that_changes_scores_is_named(zoo, monkeypatch, name):
     original = pipeline._GRAPH_PASSES[name]
 
