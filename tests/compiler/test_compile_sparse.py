@@ -231,3 +231,38 @@ def test_request_whose_ids_and_weights_disagree_is_refused(weighted, tags, weigh
     with pytest.raises(RequestError) as caught:
         weighted.scores([request])
     assert said in str(caught.value)
+
+
+#: What no rule knows is read by a piece, which makes the tensor of the padded rows.
+UNKNOWN = {
+    "sparse values": (SPARSE, lambda m, tags: counted(tf.sparse.to_dense(tags, -5) % 3 == 1)),
+    "sparse text": (
+        NAMES,
+        lambda m, tags: counted(tf.strings.regex_full_match(tf.sparse.to_dense(tags, ""), "(a|b)+c?")),
+    ),
+    "sparse sum": (
+        SPARSE,
+        lambda m, tags: (
+            tf.cast(tf.reshape(tf.sparse.reduce_sum(tags, axis=1), [-1, 1]), F) * [[0.1, 0.2, 0.3]]
+        ),
+    ),
+    "ragged squares": (
+        RAGGED,
+        lambda m, tags: tf.cast(tf.reduce_sum(tags * tags, axis=1), F)[:, None] * [[0.1, 0.2, 0.3]],
+    ),
+}
+
+
+def counted(truth):
+    """How many of a row, three times."""
+    return tf.repeat(tf.reduce_sum(tf.cast(truth, F), 1, keepdims=True), 3, axis=1)
+
+
+@pytest.mark.parametrize("side", ["user", "item"])
+@pytest.mark.parametrize("form", UNKNOWN)
+def test_input_that_only_a_piece_can_read(parity, form, side):
+    kind, function = UNKNOWN[form]
+    compiled = parity(composite(function, user=("tags",) if side == "user" else (), tags=kind))
+    (piece,) = [step for step in compiled.plan.steps if step.op == "subgraph"]
+    assert [source.source for source in piece.inputs] == ["tags"]
+    assert piece.side == side

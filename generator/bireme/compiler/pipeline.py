@@ -15,6 +15,7 @@ import onnx
 from bireme.compiler.acceptance import check_passes, check_precision
 from bireme.compiler.attempts import taken
 from bireme.compiler.batchnorm import fold_batchnorm
+from bireme.compiler.composites import Composite
 from bireme.compiler.cut.impure import refuse_impure
 from bireme.compiler.cut.split import Split, split
 from bireme.compiler.dense import UnconvertibleError, to_onnx
@@ -110,7 +111,7 @@ def compile_model(
     features = read_features(model, spec, folded.features)
 
     sides: dict[str, Side] = {feature.name: feature.side for feature in features}
-    cut, converted = _cut(folded, symbolic_shapes(model, sides), sides, progress)
+    cut, converted = _cut(folded, symbolic_shapes(model, sides), sides, model.composites, progress)
     check_ids(cut.steps, cut.tables, cut.vocabularies)
     if not cut.item_width:
         raise SpecError("user", "leaves no item feature that reaches the DNN", "list user side inputs only")
@@ -178,13 +179,17 @@ def compile_model(
 
 
 def _cut(
-    graph: Graph, shapes: dict[str, Any], sides: dict[str, Side], progress: Progress
+    graph: Graph,
+    shapes: dict[str, Any],
+    sides: dict[str, Side],
+    composites: Mapping[str, Composite],
+    progress: Progress,
 ) -> tuple[Split, onnx.ModelProto]:
     """The cut and its dense side as ONNX: ops that ONNX does not know stay on the CPU side."""
     forced: set[str] = set()
     while True:
         progress("split")
-        cut = split(graph, shapes, sides, forced)
+        cut = split(graph, shapes, sides, forced, composites)
         refuse_control_flow(cut.dense)
         progress("dense")
         try:

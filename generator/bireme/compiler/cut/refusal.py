@@ -7,7 +7,7 @@ from bireme.compiler.rules.values import Count, Ids, Masked, Numbers, Raw, Rows,
 from bireme.compiler.shapes import TensorSpec
 from bireme.errors import CompileError
 
-__all__ = ["cannot_cross", "half_precision", "not_served", "split_input", "unfit"]
+__all__ = ["cannot_cross", "half_precision", "not_served", "unfit"]
 
 
 def half_precision(node: Node) -> CompileError:
@@ -41,15 +41,6 @@ def cannot_cross(
         f"fix its length: `lengths: {{{sequences[0]}: …}}` in the spec, or pool it in the model"
         if sequences
         else "tell its shape in the model: tf.ensure_shape(x, [None]), or [None, columns], and as float32",
-    )
-
-
-def split_input(node: Node, features: list[str]) -> CompileError:
-    """The error for a sparse or ragged input that an engine beside the feature plan would need."""
-    return CompileError(
-        f"input '{', '.join(features)}'",
-        f"is sparse or ragged, and what reads it (node '{node.name}') is no lookup that this version knows",
-        "pool its embeddings by tf.nn.embedding_lookup_sparse, or export it as a dense, padded input",
     )
 
 

@@ -8,11 +8,12 @@ stops the build, naming the op: nothing is dropped, nothing approximated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bireme.compiler.composites import Composite
 from bireme.compiler.cut.blocks import Block, as_block, block_key, block_shape, width_of
 from bireme.compiler.cut.boundary import Boundary, dense_side
 from bireme.compiler.cut.lineage import Lineage
@@ -66,7 +67,11 @@ class Split:
 
 
 def split(
-    graph: Graph, shapes: dict[str, Any], sides: dict[str, p.Side], forced: Set[str] = frozenset()
+    graph: Graph,
+    shapes: dict[str, Any],
+    sides: dict[str, p.Side],
+    forced: Set[str] = frozenset(),
+    composites: Mapping[str, Composite] | None = None,
 ) -> Split:
     """Cut the folded graph at the embedding frontier.
 
@@ -75,6 +80,7 @@ def split(
         shapes: see `Lowering`.
         sides: feature → "user" or "item".
         forced: nodes that have to stay on the CPU, as no dense network can hold them.
+        composites: sparse and ragged inputs.
 
     Raises:
         CompileError: an op on the CPU side is not a known transform, or a table has an unsupported dtype.
@@ -88,7 +94,9 @@ def split(
     lineage, specs = Lineage(graph), tensor_specs(graph)
     apart: set[str] = set()
     while True:
-        cut = _Cut(graph, Lowering(graph, shapes, lineage, specs, apart), dict(sides), forced)
+        cut = _Cut(
+            graph, Lowering(graph, shapes, lineage, specs, apart), dict(sides), forced, composites or {}
+        )
         try:
             for task, ref in graph.outputs.items():
                 cut.walk(ref, task)
@@ -106,14 +114,21 @@ class _NotALookup(Exception):  # noqa: N818 - not an error: the cut is tried aga
 
 
 class _Cut:
-    def __init__(self, graph: Graph, lowering: Lowering, sides: dict[str, p.Side], forced: Set[str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        lowering: Lowering,
+        sides: dict[str, p.Side],
+        forced: Set[str],
+        composites: Mapping[str, Composite],
+    ) -> None:
         self.graph = graph
         self.low = lowering
         self.specs, self.lineage = lowering.specs, lowering.lineage
         self.sides = sides
         self.on_cpu = needs_cpu(graph, lowering, lowering.lineage, lowering.specs, forced)
         self.subgraphs = Subgraphs(
-            graph, lowering, lowering.lineage, lowering.specs, dict(sides), self._id_step
+            graph, lowering, lowering.lineage, lowering.specs, dict(sides), self._id_step, composites
         )
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.ids: dict[tuple[Any, ...], str] = {}

@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from bireme.compiler.composites import Composite
+from bireme.compiler.cut.laid_out import lay_out
 from bireme.compiler.cut.lineage import Lineage
 from bireme.compiler.cut.piece import as_onnx, as_tensorflow, check_rows, tensorflow_only
-from bireme.compiler.cut.refusal import split_input
 from bireme.compiler.graph import Graph, Node, node_of, tf
 from bireme.compiler.rules.lower import Lowering
 from bireme.compiler.rules.values import Ids, Raw, Rows, Value, raw_feature, value_feature
@@ -45,6 +46,7 @@ class Subgraphs:
         specs: dtype and shape of every tensor.
         sides: feature → side.
         id_step: gives the name of the plan step that makes some ids.
+        composites: sparse and ragged inputs.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Subgraphs:
         specs: Mapping[str, TensorSpec],
         sides: Mapping[str, p.Side],
         id_step: Callable[[Ids], str],
+        composites: Mapping[str, Composite],
     ) -> None:
         self._graph = graph
         self._low = low
@@ -62,16 +65,22 @@ class Subgraphs:
         self._specs = specs
         self._sides = sides
         self._id_step = id_step
+        self._owner = {part: composite for composite in composites.values() for part in composite.parts}
+        self._part = {graph.features[part]: c for part, c in self._owner.items() if part in graph.features}
         self._wanted: dict[tuple[str, bool], _Wanted] = {}
 
     def side(self, ref: str) -> p.Side:
         """Of a tensor: a user's if it is made of user features only."""
-        item = any(self._sides[feature] == "item" for feature in self._lineage.features([ref]))
+        item = any(self._sides[feature] == "item" for feature in self._features(ref))
         return "item" if item else "user"
 
     def about(self, ref: str) -> str:
         """The features that a tensor is made of, for errors and the report."""
-        return ", ".join(self._lineage.features([ref]))
+        return ", ".join(self._features(ref))
+
+    def _features(self, ref: str) -> list[str]:
+        names = self._lineage.features([ref])
+        return list(dict.fromkeys(self._owner[n].name if n in self._owner else n for n in names))
 
     def ids(self, ref: str, name: str) -> None:
         """Ask for a tensor as ids under a name."""
@@ -97,6 +106,10 @@ class Subgraphs:
             rows_of = {source.tensor: source.rows for source in inputs}
             check_rows(piece, rows_of)
             why = tensorflow_only(piece, self._specs)
+            whole = {composite.name for composite in self._part.values()}
+            if not why and any(source.source in whole for source in inputs):
+                # As ONNX, sums over the elements of a row fail where no row has any (seen with tf2onnx 1.17).
+                why = f"the sparse or ragged input '{next(s.source for s in inputs if s.source in whole)}'"
             if not why:
                 why = as_onnx(piece, rows_of)[1]
             engine: Engine = "tensorflow" if why else "onnx"
@@ -157,8 +170,11 @@ class Subgraphs:
                 placeholder = self._ids_placeholder(graph, ref, source)
                 inputs[placeholder] = SubgraphInput(placeholder, self._id_step(source), len(source.shape))
                 features[placeholder] = placeholder
-            elif node.op == "Placeholder" and node.name not in self._graph.captures:
-                raise split_input(node, self._lineage.features([ref]))
+            elif node.name in self._part:
+                placeholder = lay_out(graph, self._part[node.name])
+                inputs[placeholder] = SubgraphInput(placeholder, self._part[node.name].name, 2)
+                features[placeholder] = placeholder
+                seen |= {f"{name}:0" for name, whole in self._part.items() if whole is self._part[node.name]}
             else:
                 stack.extend(node.inputs)
         graph.features = features
@@ -180,6 +196,8 @@ class Subgraphs:
             return None
         if len(value.shape) > 2 or self._specs[ref].dtype not in ("int32", "int64"):
             return None
+        if value.shape[0] != "R" or any(dim not in ("L", 1) for dim in value.shape[1:]):
+            return None  # elements of a sparse tensor, end to end
         return value
 
     def _ids_placeholder(self, graph: Graph, ref: str, ids: Ids) -> str:
