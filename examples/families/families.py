@@ -38,7 +38,8 @@ def main() -> int:
     options = parser.parse_args()
     wanted = names()
     if options.only:
-        wanted = [name for name in wanted if any(name.startswith(start) for start in options.only)]
+        starts = tuple(start for start in options.only if start not in wanted)
+        wanted = [name for name in wanted if name in options.only or name.startswith(starts)]
         if not wanted:
             parser.error(f"no such subject; there are: {', '.join(names())}")
     results: dict[str, dict[str, Any]] = {}

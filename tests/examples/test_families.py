@@ -43,7 +43,6 @@ def test_a_model_scores_as_its_saved_model(measured, name):
 def test_every_model_is_reported_as_it_ends(measured):
     out, done = measured
     assert done.returncode == 0, done.stderr
-    assert [line.split(":")[0].split("] ")[1] for line in done.stdout.splitlines()[:-1]]
     assert {line.split("] ")[1].split(":")[0] for line in done.stdout.splitlines()[:-1]} == set(FAST)
     assert done.stdout.endswith(f"{len(FAST)} of {len(FAST)} build within 1e-5\n")
     assert not (out / "families.md").exists()  # only a run of all of them writes the table
