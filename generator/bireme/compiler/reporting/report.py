@@ -126,7 +126,10 @@ def _transforms(compiled: Compiled, feature: str, words: dict[str, int]) -> list
     steps = {step.name: step for step in compiled.plan.steps}
     result = []
     for step in compiled.plan.steps:
-        if feature not in features_behind(compiled.plan.steps, step.name):
+        if not isinstance(step, (Embed, Numeric)):
+            continue
+        read = [name for source in sources_of(step) for name in features_behind(steps.values(), source)]
+        if feature not in read:
             continue
         if isinstance(step, Embed):
             pool = f", {step.pool} over the sequence" if step.pool else ""
