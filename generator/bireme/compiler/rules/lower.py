@@ -33,6 +33,7 @@ from bireme.compiler.rules.lower_weights import WEIGHT_RULES
 from bireme.compiler.rules.partitioned import PARTITION_RULES, Shards
 from bireme.compiler.rules.ragged import structure
 from bireme.compiler.rules.sparse import Aside, Splits
+from bireme.compiler.rules.value_shapes import drop, insert, reshape, strided
 from bireme.compiler.rules.values import (
     Ids,
     Numbers,
@@ -41,13 +42,9 @@ from bireme.compiler.rules.values import (
     Value,
     as_ids,
     derive,
-    drop,
-    insert,
     numbers,
     raw_feature,
-    reshape,
     same_source,
-    strided,
 )
 from bireme.compiler.shapes import TensorSpec
 

@@ -11,19 +11,8 @@ import numpy as np
 
 from bireme.compiler.graph import Node, tf
 from bireme.compiler.rules.sparse import Aside, Indices, Padded, Sizes, both, first_dim, sequence_axis
-from bireme.compiler.rules.values import (
-    Count,
-    Ids,
-    Masked,
-    Numbers,
-    Raw,
-    Rows,
-    Value,
-    as_ids,
-    insert,
-    same_mask,
-    strided,
-)
+from bireme.compiler.rules.value_shapes import insert, strided
+from bireme.compiler.rules.values import Count, Ids, Masked, Numbers, Raw, Rows, Value, as_ids, same_mask
 
 if TYPE_CHECKING:
     from bireme.compiler.rules.lower import Lowering
