@@ -98,3 +98,12 @@ def test_a_request_that_fills_its_bucket_is_not_copied() -> None:
 def test_users_and_candidates_must_belong_together() -> None:
     with pytest.raises(ValueError, match="zip"):
         trim_apart(np.zeros((2, 4)), [1, 1], [4])
+
+
+@given(BUCKETS, st.lists(st.integers(-1, 45), max_size=20))
+def test_a_whole_list_is_never_padded(buckets: list[int], counts: list[int]) -> None:
+    groups, errors = group_by_bucket(counts, buckets, listwise=True)
+    placed = {index: bucket for bucket, group in groups.items() for index in group}
+    assert placed == {index: count for index, count in enumerate(counts) if count in buckets}
+    assert sorted([*placed, *errors]) == list(range(len(counts)))
+    assert all(f"{counts[i]} candidates; this model ranks a list as a whole" in errors[i] for i in errors)

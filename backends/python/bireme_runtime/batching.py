@@ -26,14 +26,21 @@ def bucket_for(candidates: int, buckets: Sequence[int]) -> int:
     return buckets[bisect_left(buckets, candidates)]
 
 
+def whole_lists_only(lengths: Sequence[int]) -> str:
+    """What a request with another number of candidates is told, by a model that ranks a list as a whole."""
+    allowed = ", ".join(map(str, lengths))
+    return f"this model ranks a list as a whole, so a request must have exactly one of: {allowed}"
+
+
 def group_by_bucket(
-    candidates: Sequence[int], buckets: Sequence[int]
+    candidates: Sequence[int], buckets: Sequence[int], listwise: bool = False
 ) -> tuple[dict[int, list[int]], dict[int, str]]:
     """Which requests run together, and which cannot run at all.
 
     Args:
         candidates: N of each request.
         buckets: ascending candidate counts.
+        listwise: whether the model ranks a list as a whole: then padding would change the scores.
 
     Returns:
         Bucket → indices of its requests in arrival order; index of each other request → what is wrong.
@@ -41,6 +48,9 @@ def group_by_bucket(
     groups: dict[int, list[int]] = {}
     errors = {}
     for index, count in enumerate(candidates):
+        if listwise and count not in buckets:
+            errors[index] = f"{count} candidates; {whole_lists_only(buckets)}"
+            continue
         try:
             groups.setdefault(bucket_for(count, buckets), []).append(index)
         except ValueError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .batching import whole_lists_only
 from .plan import Feature, Side
 from .strings import FlatStrings
 from .wire import join
@@ -120,10 +121,8 @@ def measure(
             f" a request must have 1 to {max_candidates}"
         )
     if lengths is not None and candidates not in lengths:
-        allowed = ", ".join(map(str, lengths))
         raise RequestError(
-            f"feature '{owner['item']}' has {candidates} candidates; this model ranks a list as a whole,"
-            f" so a request must have exactly one of: {allowed}"
+            f"feature '{owner['item']}' has {candidates} candidates; {whole_lists_only(lengths)}"
         )
     return Request(tensors, users, candidates)
 

@@ -26,7 +26,7 @@ class TritonPythonModel:
     """One instance with a session of its own."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load `model.onnx`; thread count and buckets come from the model's parameters."""
+        """Load `model.onnx`; thread count, buckets and whether lists are whole come from the model's parameters."""
         parameters = json.loads(args["model_config"]).get("parameters", {})
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(parameters["intra_op_threads"]["string_value"])
@@ -39,6 +39,7 @@ class TritonPythonModel:
         self._per_user = next(name for name in inputs if name != "items")
         self._ranks = "items" in inputs
         self._buckets = [int(bucket) for bucket in parameters["buckets"]["string_value"].split(",")]
+        self._listwise = "listwise" in parameters
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """Requests of one bucket run together; each gets exactly its own candidates back."""
@@ -50,7 +51,7 @@ class TritonPythonModel:
             return [self._response(parts) for parts in zip(*apart, strict=True)]
         items = [_input(request, "items") for request in requests]
         counts = [array.shape[1] for array in items]
-        groups, errors = group_by_bucket(counts, self._buckets)
+        groups, errors = group_by_bucket(counts, self._buckets, self._listwise)
         # `preprocess` lets no such request through; this is for whoever calls the model directly.
         responses = {
             index: pb_utils.InferenceResponse(

@@ -62,6 +62,7 @@ def check_artifacts(artifacts: Artifacts, contract: Contract) -> None:
         "item_width": (plan.item_width, contract.item_width),
         "handover": (plan.handover, contract.handover),
         "buckets": (plan.buckets, contract.buckets),
+        "listwise": (plan.listwise, contract.listwise),
         "pad": (plan.pad, contract.target == "gpu"),
     }
     for name, (planned, agreed) in meant.items():

@@ -118,7 +118,8 @@ def _preprocess(contract: Contract) -> ModelConfig:
 def _dnn_cpu(contract: Contract) -> ModelConfig:
     """The dense network on ONNX Runtime in the Python backend.
 
-    It pads and trims by itself, hence ragged `items`, and it reads its buckets and threads from `parameters`.
+    It pads and trims by itself, hence ragged `items`, and it reads its buckets, its threads and
+    whether lists are whole (then it must not pad) from `parameters`.
     """
     config = ModelConfig(name=contract.dnn, backend="python", max_batch_size=contract.max_users)
     handover = WIRE[contract.handover]
@@ -129,6 +130,8 @@ def _dnn_cpu(contract: Contract) -> ModelConfig:
     merge_what_waits(config)
     config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
     config.parameters["intra_op_threads"].string_value = str(DNN_THREADS_CPU)
+    if contract.listwise:
+        config.parameters["listwise"].string_value = "true"
     return config
 
 
