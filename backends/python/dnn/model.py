@@ -26,7 +26,7 @@ class TritonPythonModel:
     """One instance with a session of its own."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load `model.onnx`; thread count, buckets and whether lists are whole come from the model's parameters."""
+        """Load `model.onnx`; threads, buckets and whether lists are whole come from the parameters."""
         parameters = json.loads(args["model_config"]).get("parameters", {})
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(parameters["intra_op_threads"]["string_value"])
