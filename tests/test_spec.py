@@ -48,6 +48,12 @@ def test_what_may_be_left_out_has_a_value(tmp_path):
     assert 1 <= spec.max_users <= 1024
 
 
+def test_a_model_without_user_features_says_so(tmp_path):
+    assert read_spec(write(tmp_path, {**GOOD, "user": []})).user == ()
+    for forgotten in ({k: v for k, v in GOOD.items() if k != "user"}, {**GOOD, "user": None}):
+        assert "`user: []` if there are none" in refusal(write(tmp_path, forgotten)).hint
+
+
 def test_the_example_of_the_repository_can_be_read():
     spec = read_spec(Path(__file__).parent.parent / "examples/obd/bireme.yaml")
     assert spec.model == "obd"
@@ -65,7 +71,6 @@ def test_the_example_of_the_repository_can_be_read():
         ("model", None, "valid string"),
         ("saved_model", 5, "path"),
         ("saved_model", None, "path"),
-        ("user", [], "at least 1"),
         ("user", "age", "must be a list"),
         ("user", None, "must be a list"),
         ("user", {"age": 1}, "must be a list"),
@@ -90,7 +95,7 @@ def test_wrong_value_names_the_field(tmp_path, field, value, said):
     error = refusal(write(tmp_path, {**GOOD, field: value}))
     assert error.where.endswith(f": {field}")
     assert said in error.message
-    assert "examples/obd/bireme.yaml" in error.hint or "another name" in error.hint
+    assert any(way in error.hint for way in ("examples/obd/bireme.yaml", "another name", "`user: []`"))
 
 
 @pytest.mark.parametrize(

@@ -67,19 +67,7 @@ def inspect_model(
             raise SpecError(
                 f"--user: '{name}'", "is not an input of the model", f"its inputs: {', '.join(known)}"
             )
-    # A spec has to name a user input; here the question may still be open.
-    spec = BuildSpec.model_construct(
-        model="model",
-        saved_model=path,
-        user=tuple(user),
-        signature=signature,
-        outputs={},
-        defaults={},
-        text={},
-        buckets=BuildSpec.model_fields["buckets"].default,
-        max_users=BuildSpec.model_fields["max_users"].default,
-        samples=samples,
-    )
+    spec = BuildSpec(model="model", saved_model=path, user=tuple(user), signature=signature, samples=samples)
     starter = {"model": "my_ranker", "saved_model": str(path.resolve()), "user": list(user)}
     if samples is not None:
         starter["samples"] = str(samples.resolve())

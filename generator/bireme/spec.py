@@ -53,9 +53,10 @@ class BuildSpec(BaseModel):
     """Name of the ensemble; its parts are `<model>_preprocess`, `<model>_dnn`, `<model>_postprocess`."""
     saved_model: Path
     """The SavedModel folder, relative to the spec file."""
-    user: tuple[str, ...] = Field(min_length=1)
-    """Inputs that describe the user or the request; every other input describes a candidate. In a spec file
-    also `auto`: the features that are the same for all candidates of every request in `samples`."""
+    user: tuple[str, ...]
+    """Inputs that describe the user or the request; every other input describes a candidate. `[]`: there are
+    none. In a spec file also `auto`: the features that are the same for all candidates of every request in
+    `samples`."""
     signature: str = "serving_default"
     """Which signature of the SavedModel to serve."""
     outputs: dict[str, str] = {}
@@ -201,6 +202,9 @@ def _in_plain_words(place: str, kind: str, message: str) -> tuple[str, str]:
         near = difflib.get_close_matches(last, fields, n=1)
         known = f"its fields are: {', '.join(fields)}"
         return "is not a field of the spec", f"did you mean '{near[0]}'?" if near else known
+    if place == "user" and kind in ("missing", "tuple_type", "list_type"):
+        what = "is missing" if kind == "missing" else "must be a list"
+        return what, "list the inputs that describe the user; `user: []` if there are none"
     if kind == "missing":
         return "is missing", "see examples/obd/bireme.yaml"
     if kind in ("tuple_type", "list_type"):

@@ -41,7 +41,9 @@ def find_user_side(requests: Sequence[Request], where: str) -> tuple[str, ...]:
     found = tuple(name for name in names if all(_constant(request, name) for request in telling))
     if not found:
         raise SpecError(
-            where, "cannot be found: no feature is constant within every request", "list the user's inputs"
+            where,
+            "cannot be found: no feature is constant within every request",
+            "list the user's inputs; `user: []` if there are none",
         )
     return found
 

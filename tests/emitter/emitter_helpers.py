@@ -63,14 +63,13 @@ def make_plan(contract: Contract) -> Plan:
 def make_dense(contract: Contract) -> bytes:
     """score[u, n] = sum over items: right names and ranks, nothing else."""
     element = TensorProto.FLOAT16 if contract.handover == "float16" else TensorProto.FLOAT
-    items = ["users", "candidates", contract.item_width]
+    shapes = {"user": ["users", contract.user_width], "items": ["users", "candidates", contract.item_width]}
+    if not contract.user_width:
+        del shapes["user"]
     graph = helper.make_graph(
         [helper.make_node("ReduceMax", ["items"], [task], axes=[2], keepdims=0) for task in contract.tasks],
         "dense",
-        [
-            helper.make_tensor_value_info("user", element, ["users", contract.user_width]),
-            helper.make_tensor_value_info("items", element, items),
-        ],
+        [helper.make_tensor_value_info(name, element, shape) for name, shape in shapes.items()],
         [helper.make_tensor_value_info(task, element, ["users", "candidates"]) for task in contract.tasks],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)

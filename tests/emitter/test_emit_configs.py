@@ -146,6 +146,19 @@ def test_ensemble_tensors_are_written_once_and_read(
     assert set(written) == read | set(tasks)
 
 
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_where_nothing_of_the_user_is_handed_over_there_is_no_such_tensor(target: str) -> None:
+    made = configs(target, user_width=0)
+    assert [tensor.name for tensor in made["_dnn"].input] == ["items"]
+    handed = {"cpu": ["items"], "gpu": ["items", "n"]}[target]
+    assert [tensor.name for tensor in made["_preprocess"].output] == handed
+    for graph in made["_dnn"].optimization.cuda.graph_spec:
+        assert set(graph.input) == set(graph.graph_lower_bound.input) == {"items"}
+    preprocess, dnn = made[""].ensemble_scheduling.step[:2]
+    assert sorted(preprocess.output_map) == handed
+    assert dict(dnn.input_map) == {"items": preprocess.output_map["items"]}
+
+
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
@@ -160,7 +173,6 @@ def test_ensemble_tensors_are_written_once_and_read(
         ({"tasks": ("n",)}, "'n'"),
         ({"features": (Feature("", "user", "int64"),)}, "''"),
         ({"features": (Feature("\ud800", "user", "int64"),)}, "ud800"),
-        ({"user_width": 0}, "user"),
         ({"item_width": 0}, "items"),
     ],
 )

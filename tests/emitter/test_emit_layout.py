@@ -84,6 +84,18 @@ def test_contents_are_what_the_compiler_handed_over(repository: Path) -> None:
     assert json.loads((repository / "shop/example_request.json").read_text()) == artifacts.example_request
 
 
+def test_network_without_a_user_tensor(repository: Path) -> None:
+    contract = make_contract("gpu", user_width=0)
+    emit(make_artifacts(contract), contract, repository)
+    note = (repository / "shop_dnn/1/BUILD_PLAN.txt").read_text(encoding="utf-8")
+    assert "--minShapes=items:1x4x9 " in note
+    assert "user:" not in note
+    taking_one = make_artifacts(contract, dense_onnx=make_dense(make_contract("gpu")))
+    with pytest.raises(EmitError, match="takes user of rank 2, items of rank 3") as caught:
+        emit(taking_one, contract, repository)
+    assert caught.value.hint == "it must take items of rank 3"
+
+
 def test_without_an_example_there_is_no_example_file(repository: Path) -> None:
     contract = make_contract()
     emit(make_artifacts(contract, example_request=None), contract, repository)

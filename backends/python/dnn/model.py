@@ -36,20 +36,22 @@ class TritonPythonModel:
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._tasks = [output.name for output in self._session.get_outputs()]
         inputs = [value.name for value in self._session.get_inputs()]
-        self._per_user = next(name for name in inputs if name != "items")
         self._ranks = "items" in inputs
+        #: `user` or a user state; nothing where the scores read no feature of the user
+        self._per_user = [name for name in inputs if name != "items"]
         self._buckets = [int(bucket) for bucket in parameters["buckets"]["string_value"].split(",")]
         self._listwise = "listwise" in parameters
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """Requests of one bucket run together; each gets exactly its own candidates back."""
-        users = [_input(request, self._per_user) for request in requests]
-        sizes = [len(array) for array in users]
+        users = {name: [_input(request, name) for request in requests] for name in self._per_user}
         if not self._ranks:
-            outputs = self._session.run(self._tasks, {self._per_user: np.concatenate(users)})
-            apart = [np.split(output, np.cumsum(sizes)[:-1]) for output in outputs]
+            outputs = self._session.run(self._tasks, {name: np.concatenate(users[name]) for name in users})
+            ends = np.cumsum([len(array) for array in users[self._per_user[0]]])[:-1]
+            apart = [np.split(output, ends) for output in outputs]
             return [self._response(parts) for parts in zip(*apart, strict=True)]
         items = [_input(request, "items") for request in requests]
+        sizes = [len(array) for array in items]
         counts = [array.shape[1] for array in items]
         groups, errors = group_by_bucket(counts, self._buckets, self._listwise)
         # `preprocess` lets no such request through; this is for whoever calls the model directly.
@@ -60,10 +62,8 @@ class TritonPythonModel:
             for index, message in errors.items()
         }
         for bucket, group in groups.items():
-            feeds = {
-                self._per_user: np.concatenate([users[i] for i in group]),
-                "items": pad_together([items[i] for i in group], bucket),
-            }
+            feeds = {name: np.concatenate([users[name][i] for i in group]) for name in users}
+            feeds["items"] = pad_together([items[i] for i in group], bucket)
             members, lengths = [sizes[i] for i in group], [counts[i] for i in group]
             scores = [trim_apart(array, members, lengths) for array in self._session.run(self._tasks, feeds)]
             for index, parts in zip(group, zip(*scores, strict=True), strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from bireme.compiler.unroll import refuse_control_flow, unroll
 from bireme.errors import SpecError
 from bireme.requests import Request
 from bireme.spec import BuildSpec, Contract, Target
-from bireme_runtime.plan import Plan, Side
+from bireme_runtime.plan import Feature, Plan, Side
 
 __all__ = ["Compiled", "compile_model"]
 
@@ -109,12 +109,13 @@ def compile_model(
         graphs[name] = run(graphs[list(graphs)[-1]])
     folded = graphs["merge"]
     features = read_features(model, spec, folded.features)
+    _refuse_user_only(features)
 
     sides: dict[str, Side] = {feature.name: feature.side for feature in features}
     cut, converted = _cut(folded, symbolic_shapes(model, sides), sides, model.composites, progress)
     check_ids(cut.steps, cut.tables, cut.vocabularies)
     if not cut.item_width:
-        raise SpecError("user", "leaves no item feature that reaches the DNN", "list user side inputs only")
+        raise _nothing_to_rank("no feature of a candidate changes a score")
     contract = Contract(
         model=spec.model,
         features=features,
@@ -199,6 +200,25 @@ def _cut(
             if not more:
                 raise
             forced |= more
+
+
+def _refuse_user_only(features: Sequence[Feature]) -> None:
+    """Refuse a model whose scores are the same for all candidates.
+
+    Raises:
+        SpecError: with the inputs to choose from.
+    """
+    if all(feature.side == "user" for feature in features):
+        names = ", ".join(feature.name for feature in features)
+        raise _nothing_to_rank(f"every input that the scores read is listed: {names}" if names else "")
+
+
+def _nothing_to_rank(why: str) -> SpecError:
+    return SpecError(
+        "user",
+        f"leaves nothing to rank: {why or 'the scores read no input at all'}",
+        "leave out of `user` what differs between candidates; a model of the user alone is no ranking model",
+    )
 
 
 def _nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.ahead import UserAhead
-from bireme.emitter.tensors import ITEMS, USER, check_file_name
+from bireme.emitter.tensors import check_file_name, handed_over
 from bireme.errors import EmitError
 from bireme.spec import Contract
 from bireme_runtime.plan import IntVocabulary, Plan, Subgraph, Vocabulary
@@ -29,8 +29,8 @@ class Artifacts:
     Args:
         plan: the feature plan.
         files: file name → content, for the arenas and vocabularies that the plan names.
-        dense_onnx: the dense network; inputs `user` [users, user_width] and `items` [users, candidates,
-            item_width], one output [users, candidates] per task, named like it.
+        dense_onnx: the dense network; inputs `user` [users, user_width] (none if that is 0) and `items`
+            [users, candidates, item_width], one output [users, candidates] per task, named like it.
         example_request: {"user": {…}, "items": {…}}, written for people and for the smoke test; or None.
         provenance: where it came from: hashes, versions; no machine paths, no times.
         report: what the compiler found out.
@@ -103,9 +103,10 @@ def computed_in_fp32(dense_onnx: bytes) -> list[str] | None:
 def _check_dense(dense_onnx: bytes, contract: Contract) -> None:
     inputs, outputs = _signature(dense_onnx)
     ranks = {name: rank for name, _, rank in inputs}
-    if ranks != {USER: 2, ITEMS: 3}:
-        found = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
-        raise EmitError("dense ONNX", f"takes {found}", f"it must take {USER} of rank 2, {ITEMS} of rank 3")
+    meant = {name: 1 + len(dims) for name, dims in handed_over(contract).items()}
+    if ranks != meant:
+        found, right = (", ".join(f"{n} of rank {rank}" for n, rank in x.items()) for x in (ranks, meant))
+        raise EmitError("dense ONNX", f"takes {found}", f"it must take {right}")
     wanted = {"float32": "FLOAT", "float16": "FLOAT16"}[contract.handover]
     other = next((f"{name} as {element}" for name, element, _ in inputs if element != wanted), None)
     if other is not None:

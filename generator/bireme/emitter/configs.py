@@ -12,7 +12,7 @@ import json
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelInstanceGroup
 
 from bireme.emitter.graphs import graphs
-from bireme.emitter.tensors import COUNT, ITEMS, USER, check_contract, padded_names, unused_all
+from bireme.emitter.tensors import COUNT, ITEMS, USER, check_contract, handed_over, padded_names, unused_all
 from bireme.spec import FEATURES_PARAMETER, Contract
 
 __all__ = [
@@ -106,8 +106,8 @@ def _preprocess(contract: Contract) -> ModelConfig:
         max_batch_size=contract.max_users,
         input=feature_inputs(contract, ragged=True),
     )
-    config.output.add(name=USER, data_type=handover, dims=[contract.user_width])
-    config.output.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width])
+    for name, dims in handed_over(contract).items():
+        config.output.add(name=name, data_type=handover, dims=dims)
     if contract.target == "gpu":
         config.output.add(name=COUNT, data_type="TYPE_INT32", dims=[1])
     on_cpu(config, PREPROCESS_INSTANCES[contract.target])
@@ -123,8 +123,8 @@ def _dnn_cpu(contract: Contract) -> ModelConfig:
     """
     config = ModelConfig(name=contract.dnn, backend="python", max_batch_size=contract.max_users)
     handover = WIRE[contract.handover]
-    config.input.add(name=USER, data_type=handover, dims=[contract.user_width])
-    config.input.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width], allow_ragged_batch=True)
+    for name, dims in handed_over(contract).items():
+        config.input.add(name=name, data_type=handover, dims=dims, allow_ragged_batch=-1 in dims)
     add_scores(config, contract, [-1])
     on_cpu(config, DNN_INSTANCES_CPU)
     merge_what_waits(config)
@@ -139,7 +139,7 @@ def _dnn_gpu(contract: Contract) -> ModelConfig:
     """The dense network as a TensorRT plan with explicit CUDA Graphs.
 
     * `items` is not ragged: requests of equal bucket merge, and TensorRT sees one rectangular batch.
-    * graph_spec names *both* inputs, in the spec and in the bound: with one of them missing Triton loads the
+    * graph_spec names *all* inputs, in the spec and in the bound: with one of them missing Triton loads the
       model, captures nothing and only logs it. The dims leave the users out, as `batch_size` says them.
     * graph_lower_bound is what makes Triton take the 8-user graph for 5 users; without it, or without `input`
       in it, only exact sizes are launched.
@@ -150,15 +150,16 @@ def _dnn_gpu(contract: Contract) -> ModelConfig:
     """
     config = tensorrt(contract.dnn, contract.max_users)
     handover = WIRE[contract.handover]
-    config.input.add(name=USER, data_type=handover, dims=[contract.user_width])
-    config.input.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width])
+    tensors = handed_over(contract)
+    for name, dims in tensors.items():
+        config.input.add(name=name, data_type=handover, dims=dims)
     add_scores(config, contract, [-1])
     for graph in graphs(contract):
         spec = config.optimization.cuda.graph_spec.add(batch_size=graph.users)
         spec.graph_lower_bound.batch_size = graph.fewest
         for shapes in (spec.input, spec.graph_lower_bound.input):
-            shapes[USER].dim.append(contract.user_width)
-            shapes[ITEMS].dim.extend([graph.bucket, contract.item_width])
+            for name, dims in tensors.items():
+                shapes[name].dim.extend(graph.bucket if size == -1 else size for size in dims)
     return config
 
 
@@ -228,9 +229,10 @@ def _ensemble(contract: Contract) -> ModelConfig:
 
     preprocess = config.ensemble_scheduling.step.add(model_name=contract.preprocess, model_version=-1)
     preprocess.input_map.update({feature.name: feature.name for feature in contract.features})
-    preprocess.output_map.update({USER: user, ITEMS: items})
+    between = {name: {USER: user, ITEMS: items}[name] for name in handed_over(contract)}
+    preprocess.output_map.update(between)
     dnn = config.ensemble_scheduling.step.add(model_name=contract.dnn, model_version=-1)
-    dnn.input_map.update({USER: user, ITEMS: items})
+    dnn.input_map.update(between)
     if contract.target == "cpu":
         dnn.output_map.update({task: task for task in contract.tasks})
         return config

@@ -31,7 +31,7 @@ from bireme.emitter.manifest import MANIFEST, make_manifest, read_manifest
 from bireme.emitter.render import render
 from bireme.emitter.resources import model_source, runtime_files
 from bireme.emitter.swap import install, staging
-from bireme.emitter.tensors import ITEMS, USER
+from bireme.emitter.tensors import handed_over
 from bireme.emitter.trim import trim_model
 from bireme.errors import EmitError
 from bireme.spec import Contract
@@ -118,7 +118,7 @@ def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
     if contract.target == "cpu":
         dnn.update({"1/model.py": model_source("dnn"), **runtime})
     else:
-        widths = {USER: contract.user_width, ITEMS: contract.item_width}
+        widths = {name: dims[-1] for name, dims in handed_over(contract).items()}
         network = Network(contract.dnn, artifacts.dense_onnx, widths)
         dnn["1/BUILD_PLAN.txt"] = engine_note(contract, network).encode()
         models[contract.postprocess] = {"1/model.onnx": trim_model(contract)}

@@ -14,7 +14,16 @@ from collections.abc import Iterable
 from bireme.errors import EmitError
 from bireme.spec import Contract
 
-__all__ = ["COUNT", "ITEMS", "USER", "check_contract", "check_file_name", "padded_names", "unused_all"]
+__all__ = [
+    "COUNT",
+    "ITEMS",
+    "USER",
+    "check_contract",
+    "check_file_name",
+    "handed_over",
+    "padded_names",
+    "unused_all",
+]
 
 USER = "user"
 """Columns of the user, once per user: [users, user_width]."""
@@ -37,6 +46,17 @@ def unused_all(names: Iterable[str], taken: Iterable[str]) -> list[str]:
         used.add(name)
         found.append(name)
     return found
+
+
+def handed_over(contract: Contract) -> dict[str, list[int]]:
+    """What `preprocess` hands to `dnn`: tensor → dims, users left out.
+
+    Where no user feature reaches the DNN by itself, there is no `user`. A column of zeros in its place would
+    be an input that no node reads, and what becomes of such a one is each engine's own affair: an optimizer
+    may drop it, while config.pbtxt and graph_spec still name it.
+    """
+    user = {USER: [contract.user_width]} if contract.user_width else {}
+    return {**user, ITEMS: [-1, contract.item_width]}
 
 
 def padded_names(contract: Contract) -> dict[str, str]:
@@ -67,11 +87,10 @@ def check_contract(contract: Contract) -> None:
                 raise EmitError(where, "is no name that UTF-8 text can hold", "rename it in the model")
             if count > 1:
                 raise EmitError(where, f"occurs {count} times", f"give every {kind} a name of its own")
-    for side, width in ((USER, contract.user_width), (ITEMS, contract.item_width)):
-        if width < 1:
-            raise EmitError(
-                contract.model, f"hands no columns over as {side!r}", "see `bireme inspect` for the cut"
-            )
+    if contract.user_width < 0 or contract.item_width < 1:
+        raise EmitError(
+            contract.model, f"hands no columns over as {ITEMS!r}", "see `bireme inspect` for the cut"
+        )
     for task in contract.tasks:
         if task in features:
             raise EmitError(f"task {task!r}", "is also the name of a feature", "rename it under `outputs`")

@@ -81,6 +81,12 @@ def compile_user_ahead(compiled: Compiled, spec: BuildSpec, scratch: Path | None
             "ranks a list as a whole, so its candidates cannot be scored in slices",
             "build it without --user-ahead",
         )
+    if not compiled.plan.user_width:
+        raise CompileError(
+            f"model '{compiled.plan.model}'",
+            "computes nothing of the user alone, so there is nothing to do ahead of time",
+            "build it without --user-ahead",
+        )
     plan, names = compiled.plan, AheadNames(compiled.plan.model)
     dense = compiled.dense.SerializeToString(deterministic=True)
     marks = make_marks(

@@ -32,7 +32,8 @@ class Sample:
     """One request behind the CPU side.
 
     Args:
-        feeds: `user` [1, user_width] and `items` [1, N, item_width], FP32, no padding.
+        feeds: the network's inputs, FP32, no padding: `items` [1, N, item_width] and, unless that is 0 wide,
+            `user` [1, user_width].
         labels: task → [N], for the tasks whose clicks are known.
     """
 
@@ -105,7 +106,9 @@ def make_evidence(
     samples = []
     for number, (request, half) in enumerate(zip(requests, halves, strict=True), start=1):
         count = half.candidates
-        feeds = {"user": half.user.astype(np.float32), "items": half.items[:, :count].astype(np.float32)}
+        feeds = {"items": half.items[:, :count].astype(np.float32)}
+        if half.user.shape[-1]:
+            feeds["user"] = half.user.astype(np.float32)
         samples.append(Sample(feeds, _labels(f"{path}: request {number}", request, tasks, count)))
     return Evidence(tuple(samples[::2]), tuple(samples[1::2]), recorded, len(samples) - recorded)
 

@@ -183,7 +183,7 @@ def _limits_of(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Node → why it may not, and why it had better not, be FP16; the hand-over among them."""
     found: Limited = find_limits(model, tensor_ranges(model, [sample.feeds for sample in samples]))
-    for name in ("user", "items"):
+    for name in (value.name for value in model.graph.input):
         side = "user" if name == "user" else "item"
         for column, seen in enumerate(column_ranges([sample.feeds[name] for sample in samples])):
             what = _column(boundaries, side, column)

@@ -25,8 +25,7 @@ def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
     """Multiply-adds × 2 of matrix products and convolutions, for one user; elementwise ops do not count.
 
     Args:
-        model: row-wise (dim 0 is the row) or, with inputs `user` and `items`, lifted (users, then 1 or
-            candidates).
+        model: row-wise (dim 0 is the row) or, with an input `items`, lifted (users, then 1 or candidates).
         candidates: N.
     """
     return sum(flops_per_node(model, candidates))
@@ -63,7 +62,7 @@ def _for_candidates(model: onnx.ModelProto, candidates: int) -> onnx.ModelProto:
     """The model with all its inputs' dimensions as numbers."""
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
-    lifted = {"user", "items"} == {value.name for value in fixed.graph.input}
+    lifted = "items" in {value.name for value in fixed.graph.input}
     for value in fixed.graph.input:
         dims = value.type.tensor_type.shape.dim
         lead = [1] if lifted else [candidates]

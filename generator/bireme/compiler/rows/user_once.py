@@ -41,14 +41,14 @@ def user_once(
     Args:
         rowwise: inputs are the boundaries, outputs the tasks, dim 0 of each is the row.
         boundaries: which columns of `user` or `items` each input is.
-        user_width: columns of `user`.
+        user_width: columns of `user`; 0 if no user feature reaches the network by itself.
         item_width: columns of `items`.
         handover: dtype of both inputs, "float32" or "float16".
         listwise: the rows are one user's list, so ops along them become ops along the candidates.
 
     Returns:
-        ONNX with inputs `user` [users, user_width] and `items` [users, candidates, item_width] and one FP32
-        output [users, candidates] a task.
+        ONNX with inputs `user` [users, user_width] (not if that is 0) and `items` [users, candidates,
+        item_width] and one FP32 output [users, candidates] a task.
 
     Raises:
         CompileError: an op may mix candidates.
@@ -58,10 +58,9 @@ def user_once(
     for node in rowwise.graph.node:
         lift.node(node)
     element = onnx.TensorProto.FLOAT16 if handover == "float16" else onnx.TensorProto.FLOAT
-    inputs = [
-        onnx.helper.make_tensor_value_info("user", element, ["users", user_width]),
-        onnx.helper.make_tensor_value_info("items", element, ["users", "candidates", item_width]),
-    ]
+    inputs = [onnx.helper.make_tensor_value_info("items", element, ["users", "candidates", item_width])]
+    if user_width:
+        inputs.insert(0, onnx.helper.make_tensor_value_info("user", element, ["users", user_width]))
     for task in tasks:
         lift.output(task)
     outputs = [
