@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bireme.compiler.cut.blocks import width_of
 from bireme.compiler.graph import Graph, Node, tf
 from bireme_runtime import plan as p
 
-__all__ = ["Boundary", "dense_side"]
+__all__ = ["Boundary", "Columns", "dense_side"]
 
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
@@ -35,6 +36,39 @@ class Boundary:
     shape: tuple[int, ...]
     made_of: str
     truth: bool = False
+
+
+class Columns:
+    """The tensors that cross, in order, and where their columns lie.
+
+    Args:
+        graph: the whole graph, none of whose names a placeholder of the dense side may have.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.boundaries: dict[str, Boundary] = {}
+        self.widths: dict[p.Side, int] = {"user": 0, "item": 0}
+        self._taken = graph.nodes.keys() | graph.outputs.keys()
+
+    def add(
+        self,
+        ref: str,
+        side: p.Side,
+        shape: tuple[int, ...],
+        made_of: str,
+        truth: bool = False,
+        offset: int | None = None,
+    ) -> Boundary:
+        """Let a tensor cross as new columns, or as those at `offset`, which hold the same."""
+        placeholder = f"cut_{len(self.boundaries)}"
+        while placeholder in self._taken:
+            placeholder += "_"
+        width = width_of(shape)
+        if offset is None:
+            offset = self.widths[side]
+            self.widths[side] += width
+        self.boundaries[ref] = Boundary(placeholder, ref, side, offset, width, shape, made_of, truth)
+        return self.boundaries[ref]
 
 
 def dense_side(graph: Graph, boundaries: Sequence[Boundary], shapes: Mapping[str, tuple[int, ...]]) -> Graph:

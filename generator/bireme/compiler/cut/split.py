@@ -1,9 +1,11 @@
 """Pass 7, split: the embedding frontier. Here is decided what runs on the CPU and what in the dense network.
 
-Walking back from the outputs, a tensor that the feature plan can compute natively (`lower.py`) is a cut: it
-becomes columns of `user` or `items`, depending on whose feature it is made of. Everything nearer to the
-outputs is dense. A tensor that is neither (a string op that no rule knows, raw ids that reach the dense side)
-stops the build, naming the op: nothing is dropped, nothing approximated.
+Walking back from the outputs, a tensor that the feature plan can compute natively (`rules/lower.py`) is a
+cut: it becomes columns of `user` or `items`, depending on whose feature it is made of. Everything nearer to
+the outputs is dense. What no rule knows and no dense network can take (regions.py) becomes columns, too, made
+by a piece of the original graph on another engine (subgraphs.py). A tensor that is none of these (raw ids, or
+a sequence of any length, that reach the dense side) stops the build, naming the op: nothing is dropped,
+nothing approximated.
 """
 
 from __future__ import annotations
@@ -14,30 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from bireme.compiler.composites import Composite
+from bireme.compiler.cut.block_steps import about, block_step
 from bireme.compiler.cut.blocks import Block, as_block, block_key, block_shape, width_of
-from bireme.compiler.cut.boundary import Boundary, dense_side
+from bireme.compiler.cut.boundary import Boundary, Columns, dense_side
 from bireme.compiler.cut.lineage import Lineage
 from bireme.compiler.cut.refusal import cannot_cross, half_precision, not_served, unfit
 from bireme.compiler.cut.regions import can_cross, needs_cpu
+from bireme.compiler.cut.source_steps import SourceSteps
 from bireme.compiler.cut.subgraphs import Subgraphs
 from bireme.compiler.graph import Graph, Node, tf
-from bireme.compiler.rules.id_steps import make_step
 from bireme.compiler.rules.lower import Lowering
 from bireme.compiler.rules.sparse import check_sides
-from bireme.compiler.rules.values import (
-    Ids,
-    Masked,
-    Raw,
-    Rows,
-    Source,
-    Text,
-    Value,
-    features_of,
-    plan_mask,
-    raw_feature,
-    value_feature,
-)
+from bireme.compiler.rules.values import Ids, Raw, Rows, Value, features_of, value_feature
 from bireme.compiler.shapes import tensor_specs
+from bireme.compiler.tables.arenas import Arenas
 from bireme.compiler.tables.constant_tables import adopt_constant_tables
 from bireme.compiler.tables.vocabularies import StringsSource, VocabularySource
 from bireme.errors import CompileError
@@ -126,20 +118,18 @@ class _Cut:
         self.low = lowering
         self.specs, self.lineage = lowering.specs, lowering.lineage
         self.sides = sides
-        self.on_cpu = needs_cpu(graph, lowering, lowering.lineage, lowering.specs, forced)
+        self.on_cpu = needs_cpu(graph, lowering, self.lineage, self.specs, forced)
         self.subgraphs = Subgraphs(
-            graph, lowering, lowering.lineage, lowering.specs, dict(sides), self._id_step, composites
+            graph, lowering, self.lineage, self.specs, dict(sides), self._id_step, composites
         )
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.ids: dict[tuple[Any, ...], str] = {}
-        self.id_steps: list[p.Step] = []
+        self.sources = SourceSteps(sides, self.subgraphs.ids)
+        self.arenas = Arenas(lowering.table)
+        self.columns = Columns(graph)
         self.blocks: list[p.Step] = []
-        self.tables: dict[str, p.Table] = {}
-        self.arena_rows: dict[str, int] = {}
-        self.vocabularies: dict[str, VocabularySource | StringsSource] = {}
-        self.boundaries: dict[str, Boundary] = {}
+        #: key of a block → its boundary, for equal ones
         self.crossed: dict[tuple[Any, ...], Boundary] = {}
-        self.widths: dict[p.Side, int] = {"user": 0, "item": 0}
+        #: `Shape` node → the dimensions behind the rows of what it asks for
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.seen: set[str] = set()
 
     def walk(self, output: str, task: str) -> None:
@@ -147,7 +137,7 @@ class _Cut:
         pending: list[tuple[str, Node | None]] = [(output, None)]
         while pending:
             ref, reader = pending.pop()
-            if ref in self.boundaries or ref in self.seen or self.graph.constant(ref) is not None:
+            if ref in self.columns.boundaries or ref in self.seen or self.graph.constant(ref) is not None:
                 continue
             node, value = self.graph.producer(ref), self.low.lower(ref)
             block = as_block(value, self.low.lengths)
@@ -186,7 +176,7 @@ class _Cut:
 
     def _shapes_to_spell_out(self) -> dict[str, tuple[int, ...]]:
         """Of the asked shapes those whose tensors stay behind on the CPU side."""
-        known = self.seen | set(self.boundaries)
+        known = self.seen | set(self.columns.boundaries)
         return {
             name: columns
             for name, columns in self.shapes.items()
@@ -196,48 +186,21 @@ class _Cut:
     def _add_block(self, ref: str, block: Block) -> None:
         """The value as columns; equal values, whatever dimensions of size 1 they have, share theirs."""
         self._register(block)
-        key = (block_key(block), width_of(block_shape(block, self.low.lengths)))
+        shape = block_shape(block, self.low.lengths)
+        width = width_of(shape)
+        key = (block_key(block), width)
         known = self.crossed.get(key)
         if known is not None:
-            shape = block_shape(block, self.low.lengths)
-            self._add_boundary(ref, known.side, shape, known.made_of, known.offset)
+            self._cross(ref, known.side, shape, known.made_of, known.offset)
             return
-        features = features_of(block)
+        check_sides(block, self.sides)
         # What is made of both sides is item side; it is named after the first feature of its side.
+        features = features_of(block)
         feature = next((name for name in features if self.sides[name] == "item"), features[0])
-        side, shape = self.sides[feature], block_shape(block, self.low.lengths)
-        width = width_of(shape)
-        offset = self.widths[side]
-        name = f"{feature}.{len(self.blocks)}"
-        if isinstance(block, Rows):
-            check_sides(block, self.sides)
-            mask = self._plan_mask(block.mask) if block.mask is not None else None
-            pool: Any = block.pool
-            step: p.Step = p.Embed(
-                name,
-                self._id_step(block.ids),
-                self._table(block),
-                side,
-                offset,
-                width,
-                pool,
-                mask,
-                block.floor,
-                block.weights,
-                block.fill,
-                block.present,
-            )
-            made_of = f"{' × '.join(features)} → {self.tables[block.variable].name}"
-            made_of += f", {pool}" if pool else ""
-        elif isinstance(block, Masked):
-            step = p.Admitted(name, self._plan_mask(block), side, offset, width)
-            made_of = f"{feature} ≠ {block.value!r}"
-        else:
-            source = feature if block.source is None else self._source(block.source)
-            step = p.Numeric(name, source, block.chain, side, offset, width)
-            made_of = " → ".join([" × ".join(features), *(operation for operation, _ in block.chain)])
-        self.blocks.append(step)
-        self.crossed[key] = self._add_boundary(ref, side, shape, made_of)
+        side = self.sides[feature]
+        name, offset = f"{feature}.{len(self.blocks)}", self.columns.widths[side]
+        self.blocks.append(block_step(name, block, side, offset, width, self.sources, self.arenas))
+        self.crossed[key] = self._cross(ref, side, shape, about(block, self.arenas))
 
     def _register(self, block: Block) -> None:
         """Computed ids get their side when they are first met."""
@@ -246,122 +209,43 @@ class _Cut:
             self.sides[ids.feature] = self.subgraphs.side(ids.parameters[0])
 
     def _add_computed(self, ref: str, node: Node) -> None:
+        """What an engine on the CPU computes, as columns."""
         spec = self.specs.get(ref)
         if not can_cross(spec):
             features = self.lineage.features([ref])
             raise cannot_cross(node, spec, features, [f for f in features if self._any_length(f)])
         assert spec is not None
         shape = tuple(int(size or 0) for size in (spec.shape or ())[1:])
-        side, width = self.subgraphs.side(ref), width_of(shape)
-        self.subgraphs.columns(ref, self.widths[side], width)
-        self._add_boundary(ref, side, shape, f"{self.subgraphs.about(ref)} → {node.op} (node '{node.name}')")
+        side = self.subgraphs.side(ref)
+        self.subgraphs.columns(ref, self.columns.widths[side], width_of(shape))
+        self._cross(ref, side, shape, f"{self.subgraphs.about(ref)} → {node.op} (node '{node.name}')")
 
     def _any_length(self, feature: str) -> bool:
         value = self.low.lower(f"{self.graph.features[feature]}:0")
         return isinstance(value, Raw) and value.sequence and feature not in self.low.lengths
 
-    def _add_boundary(
+    def _cross(
         self, ref: str, side: p.Side, shape: tuple[int, ...], made_of: str, offset: int | None = None
     ) -> Boundary:
-        """Let a tensor cross as new columns, or as those at `offset`, which hold the same."""
-        placeholder = f"cut_{len(self.boundaries)}"
-        while placeholder in self.graph.nodes or placeholder in self.graph.outputs:
-            placeholder += "_"
-        width = width_of(shape)
-        if offset is None:
-            offset = self.widths[side]
-            self.widths[side] += width
         truth = self.specs[ref].dtype == "bool"
-        boundary = Boundary(placeholder, ref, side, offset, width, shape, made_of, truth)
-        self.boundaries[ref] = boundary
-        return boundary
+        return self.columns.add(ref, side, shape, made_of, truth, offset)
 
-    def _plan_mask(self, mask: Masked) -> p.Mask:
-        part: Masked | None = mask
-        while part is not None:
-            if not isinstance(part.source, Raw):
-                self._id_step(part.source)
-            part = part.also
-        return plan_mask(mask, self.ids)
-
-    def _source(self, source: Source) -> str:
-        """Name of a feature, or of the step that makes a source."""
-        feature = raw_feature(source)
-        return feature if feature is not None else self._id_step(source)
-
-    def _id_step(self, value: Source) -> str:
-        """Name of the step that makes ids or strings; made on first use, shared after."""
-        assert not isinstance(value, Raw)
-        if value.key in self.ids:
-            return self.ids[value.key]
-        sources = [self._source(source) for source in value.sources] or [value.feature]
-        kind = str(value.parameters[0]) if value.kind in ("text", "measure", "compute") else value.kind
-        name = f"{value.feature}.{kind}"
-        # A mask may name a feature where it could name a step, so no step has the name of a feature.
-        while name in self.ids.values() or name in self.sides:
-            name = f"{name}.{len(self.ids)}"
-        self.ids[value.key] = name
-        if value.kind == "computed":
-            self.subgraphs.ids(value.parameters[0], name)
-            return name
-        self.id_steps.append(make_step(name, value, sources, self._vocabulary))
-        return name
-
-    def _vocabulary(self, value: Ids | Text) -> str:
-        source: VocabularySource | StringsSource
-        if isinstance(value, Text):
-            source = StringsSource(value.parameters)
-        else:
-            assert value.table is not None
-            source = VocabularySource(value.kind, value.table, value.overrides, value.parameters[1])
-        for file, known in self.vocabularies.items():
-            if known.content == source.content:
-                return file
-        file = f"vocabulary_{len(self.vocabularies)}.bin"
-        self.vocabularies[file] = source
-        return file
-
-    def _table(self, block: Rows) -> str:
-        if block.variable not in self.tables:
-            variable = self._variable(block.variable)
-            name = variable.name.removesuffix(":0")
-            if variable.dtype != tf.float32:
-                raise CompileError(
-                    f"embedding table '{name}'",
-                    f"holds {variable.dtype.name}; this version serves float32 tables",
-                    "cast it before exporting",
-                )
-            if 0 in variable.shape:
-                raise CompileError(
-                    f"embedding table '{name}'",
-                    f"is empty: shape {variable.shape}",
-                    "leave it out of the model",
-                )
-            arena = f"arena_float32_w{block.width}.bin"
-            first = self.arena_rows.get(arena, 0)
-            rows = int(variable.shape[0])
-            self.arena_rows[arena] = first + rows
-            taken = {table.name for table in self.tables.values()}
-            name = name if name not in taken else f"{name}.{len(taken)}"
-            self.tables[block.variable] = p.Table(name, arena, "float32", block.width, first, rows)
-        return self.tables[block.variable].name
-
-    def _variable(self, name: str) -> Any:
-        """The table that `Rows.variable` names."""
-        joined = self.low.joined.get(name)
-        return joined if joined is not None else self.graph.captures[name].variable
+    def _id_step(self, ids: Ids) -> str:
+        return self.sources.step(ids)
 
     def finish(self) -> Split:
+        """Both banks, once all outputs have been walked back from."""
         subgraphs, files, reasons = self.subgraphs.finish()
+        boundaries = tuple(self.columns.boundaries.values())
         return Split(
-            steps=(*self.id_steps, *subgraphs, *self.blocks),
-            tables=tuple(self.tables.values()),
-            variables={table.name: self._variable(name) for name, table in self.tables.items()},
-            vocabularies=self.vocabularies,
-            boundaries=tuple(self.boundaries.values()),
-            dense=dense_side(self.graph, list(self.boundaries.values()), self._shapes_to_spell_out()),
-            user_width=self.widths["user"],
-            item_width=self.widths["item"],
+            steps=(*self.sources.steps, *subgraphs, *self.blocks),
+            tables=self.arenas.tables,
+            variables=self.arenas.variables,
+            vocabularies=self.sources.vocabularies,
+            boundaries=boundaries,
+            dense=dense_side(self.graph, boundaries, self._shapes_to_spell_out()),
+            user_width=self.columns.widths["user"],
+            item_width=self.columns.widths["item"],
             subgraphs=files,
             reasons=reasons,
         )

@@ -159,7 +159,7 @@ class Subgraphs:
             source = self._source(ref, value) if ref not in refs else None
             if isinstance(value, Rows):
                 feature = raw_feature(value.ids)
-                rows = self._rows(value.variable)
+                rows = int(self._low.table(value.variable).shape[0])
                 if feature is not None:
                     indexed[feature] = min(rows, indexed.get(feature, rows))
             if isinstance(value, Raw) and node.op == "Placeholder":
@@ -183,12 +183,6 @@ class Subgraphs:
         graph.sort()
         sources = [inputs[name] for name in graph.features]
         return graph, [replace(source, rows=indexed.get(source.source, 0)) for source in sources]
-
-    def _rows(self, table: str) -> int:
-        """Rows of the table that `Rows.variable` names."""
-        joined = self._low.joined.get(table)
-        found = joined if joined is not None else self._graph.captures[table].variable
-        return int(found.shape[0])
 
     def _source(self, ref: str, value: Value | None) -> Ids | None:
         """Ids that the feature plan makes of strings: better than to hash them in TensorFlow."""

@@ -150,6 +150,11 @@ class Lowering:
             self.lengths[name] = spec.shape[1]
         return Ids(name, "computed", (ref,), ("R", *columns), non_negative=False)
 
+    def table(self, name: str) -> Any:
+        """The variable, or what stands for one, that `Rows.variable` names."""
+        joined = self.joined.get(name)
+        return joined if joined is not None else self.graph.captures[name].variable
+
     def constant(self, node: Node, index: int) -> np.ndarray[Any, Any] | None:
         """Value of an input if it is constant."""
         return self.graph.constant(node.inputs[index])

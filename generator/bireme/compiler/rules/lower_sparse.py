@@ -27,7 +27,7 @@ from bireme.compiler.rules.sparse import (
     narrow,
     pooled,
 )
-from bireme.compiler.rules.values import Ids, Masked, Raw, Rows, Value, as_ids, same_mask
+from bireme.compiler.rules.values import Ids, Masked, Pool, Raw, Rows, Value, as_ids, same_mask
 
 if TYPE_CHECKING:
     from bireme.compiler.rules.lower import Lowering
@@ -36,7 +36,7 @@ __all__ = ["SPARSE_RULES", "as_weights", "compared"]
 
 Meaning = Value | Aside
 _TESTS: dict[str, Any] = {"NotEqual": "ne", "GreaterEqual": "ge", "Greater": "gt"}
-_POOLS = {"Sum": "sum", "Mean": "mean", "SqrtN": "sqrtn", "Max": "max"}
+_POOLS: dict[str, Pool] = {"Sum": "sum", "Mean": "mean", "SqrtN": "sqrtn", "Max": "max"}
 
 
 def compared(low: Lowering, node: Node) -> Masked | None:

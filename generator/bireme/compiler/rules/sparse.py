@@ -13,7 +13,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bireme.compiler.composites import Composite
-from bireme.compiler.rules.values import Dim, Ids, Masked, Raw, Rows, Shape, as_ids
+from bireme.compiler.rules.values import (
+    Dim,
+    Ids,
+    Masked,
+    Pool,
+    Raw,
+    Rows,
+    Shape,
+    Source,
+    Value,
+    as_ids,
+    features_of,
+    value_feature,
+)
 from bireme.errors import SpecError
 
 __all__ = [
@@ -222,7 +235,7 @@ def first_dim(value: Any) -> Any:
     return value.shape[0] if isinstance(value, (Raw, Ids, Rows, Masked)) and value.shape else None
 
 
-def pooled(rows: Rows, kept: Kept, pool: str, present: Literal["", "last", "all"]) -> Rows:
+def pooled(rows: Rows, kept: Kept, pool: Pool, present: Literal["", "last", "all"]) -> Rows:
     """Rows of kept elements, pooled over each row.
 
     Args:
@@ -241,22 +254,29 @@ def pooled(rows: Rows, kept: Kept, pool: str, present: Literal["", "last", "all"
     )
 
 
-def check_sides(rows: Rows, sides: Mapping[str, str]) -> None:
-    """Refuse ids of one side whose mask or weights are on the other.
+def check_sides(value: Value, sides: Mapping[str, str]) -> None:
+    """Refuse columns of one side whose mask or weights are on the other.
 
     Raises:
         SpecError: naming both features.
     """
-    others = [rows.weights] if rows.weights is not None else []
-    mask = rows.mask
+    parts: list[Source] = []
+    if isinstance(value, Rows):
+        parts.append(value.ids)
+        parts += [Raw(value.weights, "float32", ())] if value.weights is not None else []
+    mask = value if isinstance(value, Masked) else value.mask if isinstance(value, Rows) else None
     while mask is not None:
-        others.append(mask.source.feature)
+        parts.append(mask.source)
         mask = mask.also
-    for other in others:
-        if sides[other] != sides[rows.ids.feature]:
+
+    def item(part: Source) -> bool:
+        return any(sides[feature] == "item" for feature in features_of(part))
+
+    for part in parts[1:]:
+        if item(part) != item(parts[0]):
             raise SpecError(
                 "user",
-                f"puts '{rows.ids.feature}' and '{other}' on different sides,"
+                f"puts '{value_feature(parts[0])}' and '{value_feature(part)}' on different sides,"
                 " but the model pairs their elements",
                 "list both under `user`, or neither",
             )

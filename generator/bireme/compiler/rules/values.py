@@ -18,6 +18,7 @@ __all__ = [
     "Ids",
     "Masked",
     "Numbers",
+    "Pool",
     "Raw",
     "Rows",
     "Shape",
@@ -42,6 +43,7 @@ __all__ = [
 
 Dim = Any  # "R", "L", an int, or a dimension of sparse.py
 Shape = tuple[Dim, ...]
+Pool = Literal["sum", "mean", "sqrtn", "max"]
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ class Rows:
     width: int
     shape: Shape
     mask: Masked | None = None
-    pool: str | None = None
+    pool: Pool | None = None
     floor: float = 1.0
     weights: str | None = None
     fill: int | None = None
