@@ -15,9 +15,9 @@ import grpc
 import numpy as np
 import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
-from tritonclient.utils import deserialize_bytes_tensor
+from tritonclient.utils import InferenceServerException, deserialize_bytes_tensor
 
-from bireme.client import RankingClient
+from bireme.client import RankingClient, _unreachable
 from bireme.errors import ClientError
 from bireme_runtime.plan import Feature
 
@@ -364,3 +364,12 @@ def test_http_in_a_thread_that_did_not_make_the_client() -> None:
     assert len(said) == 2
     assert said[0] == said[1]
     assert "refused" in said[0]
+
+
+@pytest.mark.parametrize("status", ["StatusCode.INVALID_ARGUMENT", "400"])
+def test_a_server_that_answers_is_not_said_to_be_away(status: str) -> None:
+    """Whatever word its answer holds: a feature may be called `connection`."""
+    refused = InferenceServerException("feature 'connection': is missing", status=status)
+    assert not _unreachable(refused, str(refused))
+    away = InferenceServerException("failed to connect to all addresses", status="StatusCode.UNAVAILABLE")
+    assert _unreachable(away, str(away))

@@ -284,9 +284,18 @@ class RankingClient:
             if isinstance(error, TimeoutError) or message == "Deadline Exceeded":
                 message = f"gave no answer within {self._timeout:g} s"
                 hint = "is it overloaded, or the request very large? `timeout` sets how long to wait"
-            elif isinstance(error, OSError) or any(word in message.lower() for word in _UNREACHABLE):
+            elif _unreachable(error, message):
                 hint = f"is tritonserver running at {self._url} ({self._protocol})?"
             raise ClientError(self._url, message, hint) from None
+
+
+def _unreachable(error: Exception, message: str) -> bool:
+    """Whether no server answered; one that did may well say "connect": a feature may be called so."""
+    if isinstance(error, OSError):
+        return True
+    status = getattr(error, "status", None)  # tritonclient's own; it is not imported before it is needed
+    answered = callable(status) and status() not in (None, "StatusCode.UNAVAILABLE")
+    return not answered and any(word in message.lower() for word in _UNREACHABLE)
 
 
 def _check_url(url: str) -> None:

@@ -153,9 +153,37 @@ def test_an_engine_that_fails_on_one_request_leaves_the_others(tmp_path) -> None
     for index, tensors in enumerate(requests):
         tensors["base"][:] = 7 if index == 1 else 1
     results = whole.run(requests)
-    assert str(results[1]) == "feature 'base, code, base, seen, code' fails: seven is too much"
+    assert str(results[1]) == "feature 'base, code, seen', candidate 0: the value fails: seven is too much"
     assert isinstance(results[0], Features)
     assert isinstance(results[2], Features)
+
+
+@pytest.mark.parametrize("position", [0, 3, 6])
+def test_the_candidate_that_an_engine_fails_on_is_found(position) -> None:
+    def engine(feeds):
+        if (feeds["c"] == 7).any():
+            raise RuntimeError("seven")
+        return {"one": feeds["b"], "many": feeds["s"], "root": np.ones((len(feeds["b"]), 1), np.float32)}
+
+    whole = Preprocessor(PLAN, {"arena.bin": ROWS}, {}, {"piece.onnx": engine})
+    tensors = request(0, 2, 7, 1)
+    tensors["code"][:] = 1
+    tensors["code"][1, position] = 7
+    (result,) = whole.run([tensors])
+    assert f", user 1, candidate {position}: the value fails: seven" in str(result)
+
+
+def test_an_engine_that_fails_on_the_batch_only_answers_each_request() -> None:
+    def engine(feeds):
+        if len(feeds["b"]) > 3:
+            raise MemoryError("too many")
+        return {"one": feeds["b"], "many": feeds["s"], "root": np.ones((len(feeds["b"]), 1), np.float32)}
+
+    whole = Preprocessor(PLAN, {"arena.bin": ROWS}, {}, {"piece.onnx": engine})
+    requests = [request(seed, 1, 3, 2) for seed in range(3)]
+    alone = [whole.run([tensors])[0] for tensors in requests]
+    for found, wanted in zip(whole.run(requests), alone, strict=True):
+        np.testing.assert_array_equal(found.items, wanted.items)
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:

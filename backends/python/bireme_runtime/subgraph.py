@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .engine_errors import plain_reason
 from .pieces import Subgraph, SubgraphInput, SubgraphOutput
 from .plan import Feature, Side
 from .requests import Array, BadRequests, RequestError
@@ -97,26 +98,59 @@ def _run(step: Subgraph, rows: Array, members: list[int], state: State) -> Mappi
     Raises:
         BadRequests: the piece fails on some requests; it says on which.
     """
-    engine: Callable[[Mapping[str, Array]], Mapping[str, Array]] = state.engines[step.file]
-    feeds = {source.tensor: _feed(source, rows, step.side, state) for source in step.inputs}
     try:
-        return engine(feeds)
+        return _feed_and_run(step, rows, state)
     except Exception as error:
         if len(members) == 1:
-            reason = " ".join(str(error).split())
-            about = ", ".join(dict.fromkeys(output.about for output in step.outputs))
-            raise BadRequests({members[0]: RequestError(f"feature '{about}' fails: {reason}")}) from None
-        errors: dict[int, RequestError] = {}
-        ends = np.cumsum(state.batch.rows[step.side])
-        for index in members:
-            mine = np.arange(ends[index] - state.batch.rows[step.side][index], ends[index])
-            try:
-                _run(step, mine, [index], state)
-            except BadRequests as bad:
-                errors |= bad.errors
-        if errors:
-            raise BadRequests(errors) from None
-        raise
+            raise _refusal(step, rows, members[0], error, state) from None
+    errors: dict[int, RequestError] = {}
+    found = []
+    ends = np.cumsum(state.batch.rows[step.side])
+    for index in members:
+        mine = np.arange(ends[index] - state.batch.rows[step.side][index], ends[index])
+        try:
+            found.append(_run(step, mine, [index], state))
+        except BadRequests as bad:
+            errors |= bad.errors
+    if errors:
+        raise BadRequests(errors)
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def _feed_and_run(step: Subgraph, rows: Array, state: State) -> Mapping[str, Array]:
+    engine: Callable[[Mapping[str, Array]], Mapping[str, Array]] = state.engines[step.file]
+    return engine({source.tensor: _feed(source, rows, step.side, state) for source in step.inputs})
+
+
+def _refusal(step: Subgraph, rows: Array, member: int, error: Exception, state: State) -> BadRequests:
+    """Why one request fails, and on which row: found by halves, since rows know nothing of each other.
+
+    Args:
+        step: the piece.
+        rows: the request's.
+        member: the request's index in the batch.
+        error: what the engine said of all of them.
+        state: the batch.
+    """
+    about = ", ".join(dict.fromkeys(name for output in step.outputs for name in output.about.split(", ")))
+    while len(rows) > 1:
+        half = rows[: len(rows) // 2]
+        failed = _failure(step, half, state)
+        rows = rows[len(half) :] if failed is None else half
+        error = failed or error
+    last = _failure(step, rows, state)
+    if last is None:  # none fails alone
+        return BadRequests({member: RequestError(f"feature '{about}' fails: {plain_reason(error)}")})
+    feature = Feature(name=about, side=step.side, dtype="float32")
+    return state.batch.refuse(feature, None, rows, lambda _: f"fails: {plain_reason(last)}")
+
+
+def _failure(step: Subgraph, rows: Array, state: State) -> Exception | None:
+    try:
+        _feed_and_run(step, rows, state)
+    except Exception as error:
+        return error
+    return None
 
 
 def _put_columns(
