@@ -113,6 +113,7 @@ class Plan:
         buckets: candidate counts the DNN is prepared for, ascending; the last one is the maximum N.
         pad: whether `preprocess` pads candidates to the bucket (a `tensorrt_plan` DNN needs it).
         listwise: whether a request's N must be one of `buckets`: its scores depend on the other candidates.
+        store: kind of the table store, see store.py.
     """
 
     model: str
@@ -125,6 +126,7 @@ class Plan:
     buckets: tuple[int, ...]
     pad: bool
     listwise: bool = False
+    store: str = "local"
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -154,6 +156,7 @@ class Plan:
                 buckets=tuple(raw["buckets"]),
                 pad=raw["pad"],
                 listwise=raw.get("listwise", False),
+                store=raw.get("store", "local"),
             )
         except KeyError as error:
             raise ValueError(f"the feature plan has no {error}") from None

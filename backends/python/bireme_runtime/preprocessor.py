@@ -15,8 +15,9 @@ from .fusion import fuse
 from .plan import Feature, IntVocabulary, Plan, Subgraph, Vocabulary
 from .requests import Array, BadRequests, Batch, Request, RequestError, measure
 from .state import State
+from .store import open_store
 from .string_file import load_strings
-from .tables import open_arenas, split_arenas
+from .tables import split_arenas
 from .text_steps import Pick
 from .vocabulary import IntVocabulary as IntVocabularyFile
 from .vocabulary import Vocabulary as VocabularyFile
@@ -47,6 +48,7 @@ class Preprocessor:
         arenas: arena file → [rows, width].
         vocabularies: file → vocabulary.
         engines: file of a subgraph → its function.
+        notes: what the log should say of how the tables were opened.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Preprocessor:
         arenas: Mapping[str, Array],
         vocabularies: Mapping[str, Any],
         engines: Mapping[str, Any] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.plan = plan
+        self.notes = tuple(notes)
         self._arenas = arenas
         self._tables = split_arenas(arenas, plan.tables)
         self._vocabularies = vocabularies
@@ -66,8 +70,12 @@ class Preprocessor:
         self._limit = float(np.finfo(plan.handover).max)
 
     @classmethod
-    def open(cls, folder: Path) -> Preprocessor:
+    def open(cls, folder: Path, huge_pages: str = "off") -> Preprocessor:
         """Read `plan.json` and map everything it names.
+
+        Args:
+            folder: where it lies.
+            huge_pages: one of `local_store.POLICIES`.
 
         Raises:
             ValueError: a file is missing, truncated or of another format version.
@@ -82,7 +90,8 @@ class Preprocessor:
             elif isinstance(step, Pick):
                 vocabularies[step.file] = load_strings(folder / step.file)
         engines = {s.file: open_engine(s, folder / s.file) for s in plan.steps if isinstance(s, Subgraph)}
-        return cls(plan, open_arenas(folder, plan.tables), vocabularies, engines)
+        store = open_store(folder, plan, huge_pages)
+        return cls(plan, store.arenas, vocabularies, engines, store.notes)
 
     def run(self, requests: Sequence[Mapping[str, Array]]) -> list[Features | RequestError]:
         """Handle a batch in one pass; a bad request gets its own error and the others their features.

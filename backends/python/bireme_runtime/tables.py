@@ -8,6 +8,7 @@ that a row costs one access to memory, and only the rows that a request asks for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,33 @@ import numpy as np
 from .plan import Table
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One arena file: the rows of all tables of one storage type and width, one after the other.
+
+    Args:
+        path: the file.
+        dtype: storage type: "float32", "float16" or "int8".
+        width: numbers of a row.
+        rows: of all its tables.
+        size: bytes.
+    """
+
+    path: Path
+    dtype: str
+    width: int
+    rows: int
+    size: int
+
+    def over(self, content: Array) -> Array:
+        """The file's content, uint8 [size or more], as read-only [rows, width], or [rows] of `int8_row`."""
+        # A plain array over the mapping: numpy's memmap class costs time at every slice and gather.
+        content = content.view(np.ndarray)[: self.size]
+        if self.dtype == "int8":
+            return content.view(int8_row(self.width))
+        return content.view(self.dtype).reshape(self.rows, self.width)
 
 
 def open_tables(folder: Path, tables: Sequence[Table]) -> dict[str, Array]:
@@ -40,7 +68,20 @@ def open_arenas(folder: Path, tables: Sequence[Table]) -> dict[str, Array]:
     Raises:
         ValueError: an arena is missing or not of the size that the plan says.
     """
-    return {name: _open_arena(folder / name, tables) for name in {table.arena for table in tables}}
+    return {
+        arena.path.name: arena.over(np.memmap(arena.path, np.uint8, mode="r"))
+        for arena in describe_arenas(folder, tables)
+    }
+
+
+def describe_arenas(folder: Path, tables: Sequence[Table]) -> list[Arena]:
+    """The arena files that the tables lie in, in the order of the tables.
+
+    Raises:
+        ValueError: an arena is missing or not of the size that the plan says.
+    """
+    names = dict.fromkeys(table.arena for table in tables)
+    return [_describe(folder / name, [t for t in tables if t.arena == name]) for name in names]
 
 
 def split_arenas(arenas: Mapping[str, Array], tables: Sequence[Table]) -> dict[str, Array]:
@@ -81,18 +122,12 @@ def take_rows(table: Array, ids: Array) -> Array:
     return numbers
 
 
-def _open_arena(path: Path, tables: Sequence[Table]) -> Array:
-    mine = [table for table in tables if table.arena == path.name]
+def _describe(path: Path, mine: Sequence[Table]) -> Arena:
     rows = max(table.row_offset + table.rows for table in mine)
     first = mine[0]
-    coded = first.dtype == "int8"
-    dtype = int8_row(first.width) if coded else np.dtype(first.dtype)
-    wanted = rows * row_bytes(first)
+    arena = Arena(path, first.dtype, first.width, rows, rows * row_bytes(first))
     found = path.stat().st_size if path.is_file() else None
-    if found != wanted:
-        state = "is missing" if found is None else f"has {found} bytes instead of {wanted}"
+    if found != arena.size:
+        state = "is missing" if found is None else f"has {found} bytes instead of {arena.size}"
         raise ValueError(f"{path}: {state}; rebuild the repository with `bireme build`")
-    # A plain array over the mapping: numpy's memmap class costs time at every slice and gather.
-    return np.memmap(path, dtype=dtype, mode="r", shape=(rows,) if coded else (rows, first.width)).view(
-        np.ndarray
-    )
+    return arena

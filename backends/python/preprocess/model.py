@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from bireme_runtime.local_store import VARIABLE
 from bireme_runtime.preprocessor import Features, Preprocessor
 from bireme_runtime.user_state import StateCheck
 from bireme_runtime.wire import install
@@ -26,7 +28,11 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Open the feature plan that lies beside this file."""
-        self._preprocessor = Preprocessor.open(Path(__file__).parent)
+        # Huge pages are the host's matter, so that its environment says what to do.
+        policy = os.environ.get(VARIABLE, "auto")
+        self._preprocessor = Preprocessor.open(Path(__file__).parent, policy)
+        for note in self._preprocessor.notes:
+            pb_utils.Logger.log_info(f"{args['model_instance_name']}: {note}")
         install(pb_utils)
         plan = self._preprocessor.plan
         self._pads, self._user, self._items = plan.pad, bool(plan.user_width), bool(plan.item_width)
