@@ -39,7 +39,7 @@ class StorageLimits(BaseModel):
     score: float = Field(default=0.01, ge=0)
     """Largest difference of a score, as a share of the largest score."""
     auc: float = Field(default=0.005, ge=0)
-    """Change of AUC; the FP32 ranking's best tenth stands for the clicks."""
+    """Change of AUC, of the samples' labels; without them the FP32 ranking's best tenth stands for clicks."""
     rank_share: float = Field(default=1.0, ge=0)
     """How far a candidate may move in its request, as a share of the candidates."""
 
@@ -85,7 +85,7 @@ class BuildSpec(BaseModel):
     """What the storage may change; a build that changes more is refused."""
     samples: Path | None = None
     """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass, and
-    to decide on precision; there, {labels: {task: [0, 1, …]}} beside them makes AUC that of the clicks."""
+    to judge precision and storage; {labels: {task: [0, 1, …]}} beside them makes AUC that of the clicks."""
     precision: PrecisionSpec = PrecisionSpec()
     """How the dense network is typed: FP16 by search for the gpu target, FP32 else."""
 

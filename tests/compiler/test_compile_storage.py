@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis.extra.numpy import arrays
 from bireme.compiler.pipeline import compile_model
 from bireme.compiler.reporting.report import as_data
 from bireme.compiler.tables.storage import assign_storage, encode
+from bireme.compiler.tables.storage_report import storage_rows
 from bireme.errors import CompileError, SpecError
 from bireme.spec import BuildSpec
 from bireme_runtime.plan import Table
@@ -197,6 +199,62 @@ def test_a_storage_that_changes_too_much_is_refused(ranker: Path) -> None:
     assert caught.value.where == "storage, output 'y'"
     assert "storage_limits" in caught.value.hint
     compile_model(spec_of(ranker, storage={"shops": "float32"}, storage_limits=limits), "cpu")
+
+
+def sampled(folder: Path, requests: int, labelled: int, click: Any) -> Path:
+    """A file of sample requests of 50 candidates; the first `labelled` have labels."""
+    rng = np.random.default_rng(6)
+    lines = []
+    for number in range(requests):
+        items = {
+            "word": [f"w{k}" for k in rng.integers(0, 200, 50)],
+            "shop": [f"s{k}" for k in rng.integers(0, 90, 50)],
+            "price": rng.normal(size=50).astype(np.float32).tolist(),
+        }
+        line: dict[str, Any] = {"user": {"seen": [f"w{k}" for k in range(5)]}, "items": items}
+        if number < labelled:
+            line["labels"] = {"y": [int(click(rng)) for _ in range(50)]}
+        lines.append(json.dumps(line))
+    (folder / "samples.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder / "samples.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("requests", "labelled", "share", "said"),
+    [
+        (20, 20, 0.3, "the samples' labels (1,000 of 1,000 rows)"),
+        (20, 12, 0.3, "the samples' labels (600 of 1,000 rows)"),
+        (
+            20,
+            4,
+            0.3,
+            "the FP32 ranking's top tenth (only 200 rows of the samples have labels; 400 are needed)",
+        ),
+        (20, 20, 0.0, "the FP32 ranking's top tenth (in one half of the samples all labels are alike)"),
+        (20, 0, 0.3, "the FP32 ranking's top tenth (no sample has labels)"),
+    ],
+)
+def test_the_gate_uses_recorded_clicks_and_says_whose_auc_it_is(
+    ranker: Path, tmp_path: Path, requests: int, labelled: int, share: float, said: str
+) -> None:
+    samples = sampled(tmp_path, requests, labelled, lambda rng: rng.random() < share)
+    compiled = compile_model(spec_of(ranker, storage="int8", samples=samples), "cpu")
+    report = as_data(compiled)
+    assert report["storage"]["y"]["auc_of"] == said
+    assert said in " ".join(storage_rows(report["storage"])[0])
+    change = compiled.storage["y"]
+    assert change.labelled == said.startswith("the samples' labels")
+    if change.labelled:
+        assert 0.3 < change.reference_auc < 0.7  # clicks at random
+    else:
+        assert change.reference_auc == 1.0  # the reference's own top
+
+
+def test_labels_of_another_length_are_refused(ranker: Path, tmp_path: Path) -> None:
+    samples = sampled(tmp_path, 3, 3, lambda rng: True)
+    samples.write_text(samples.read_text().replace('"labels": {"y": [', '"labels": {"y": [1, '))
+    with pytest.raises(SpecError, match="request 1: has 51 labels for 'y' and 50 candidates"):
+        compile_model(spec_of(ranker, storage="float16", samples=samples), "cpu")
 
 
 def test_a_pattern_without_a_table_is_an_error_of_the_spec(ranker: Path) -> None:

@@ -87,6 +87,15 @@ def test_labels_decide_the_auc():
     assert (change.reference_auc, change.auc, change.labelled) == (1.0, 0.5, True)
 
 
+def test_requests_without_labels_take_no_part_in_the_auc():
+    reference = [np.array([3.0, 2.0, 1.0]), np.array([9.0, 8.0])]
+    swapped = [np.array([3.0, 2.0, 1.0]), np.array([8.0, 9.0])]
+    change = measure_change(reference, swapped, [np.array([1, 0, 0]), None])
+    assert (change.reference_auc, change.auc, change.rank_move, change.labelled) == (1.0, 0.0, 1, True)
+    change = measure_change(reference, swapped, [None, np.array([1, 0])])
+    assert (change.reference_auc, change.auc) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_scores_that_are_not_finite_pass_no_gate(broken):
     change = measure_change([np.array([1.0, 2.0])], [np.array([1.0, broken])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any
 import onnx
 
 from bireme.compiler.acceptance import check_passes, check_precision
-from bireme.compiler.attempts import taken
 from bireme.compiler.batchnorm import fold_batchnorm
 from bireme.compiler.composites import Composite
 from bireme.compiler.cut.impure import refuse_impure
@@ -21,7 +21,7 @@ from bireme.compiler.cut.split import Split, split
 from bireme.compiler.dense import UnconvertibleError, to_onnx
 from bireme.compiler.features import check_task_names, read_features, symbolic_shapes
 from bireme.compiler.fold import fold
-from bireme.compiler.fp16.evidence import evidence_requests, make_evidence
+from bireme.compiler.fp16.evidence import gather_evidence
 from bireme.compiler.fp16.precision import Precision, choose_precision, full_precision
 from bireme.compiler.fp16.ranking import Change, Limits
 from bireme.compiler.graph import Graph
@@ -63,6 +63,7 @@ class Compiled:
         split: where the cut is.
         differences: pass → largest difference to the original on the samples.
         storage: task → what the storage of the tables changes; empty if they are stored as they are.
+        auc_of: task → whose AUC `storage` compares, in words; empty like it.
         nodes: pass → number of nodes after it.
         example: the first sample request.
         source: what it was compiled from (hash of the SavedModel, versions).
@@ -77,6 +78,7 @@ class Compiled:
     split: Split
     differences: Mapping[str, float]
     storage: Mapping[str, Change]
+    auc_of: Mapping[str, str]
     nodes: Mapping[str, int]
     example: Request
     source: Mapping[str, str]
@@ -140,22 +142,19 @@ def compile_model(
         files = stage(export_files(plan, cut), folder, let_go)
         differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, samples, folder)
         precision = full_precision(dense)
+        evidence = functools.cache(
+            functools.partial(gather_evidence, spec.samples, plan, read_words(cut), folder, contract.tasks)
+        )
         if spec.precision.mode == "fp16" or (spec.precision.mode == "auto" and target == "gpu"):
             progress("precision")
-            tried, recorded = evidence_requests(spec.samples, plan, read_words(cut))
-            used = taken(plan, folder, tried)
-            recorded = min(recorded, len(used))
-            tried, halves = [request for request, _ in used], [half for _, half in used]
-            evidence = make_evidence(spec.samples, tried, halves, contract.tasks, recorded)
-            precision = choose_precision(dense, spec.precision, evidence, cut.boundaries)
+            precision = choose_precision(dense, spec.precision, evidence(), cut.boundaries)
             contract = contract.model_copy(update={"handover": precision.handover})
             plan = _plan(contract, cut)
             differences["precision"] = check_precision(
-                model, outputs, plan, precision.dense, tried, folder, spec.precision.tolerance
+                model, outputs, plan, precision.dense, evidence().requests, folder, spec.precision.tolerance
             )
-        requests = [*samples.given, *samples.made, samples.sparse]
         limits = Limits(**spec.storage_limits.model_dump())
-        stored = store_tables(plan, cut, files, precision.dense, requests, folder, spec.storage, limits)
+        stored = store_tables(plan, cut, files, precision.dense, evidence, folder, spec.storage, limits)
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
     nodes |= {
         "split": len(cut.dense.nodes),
@@ -168,6 +167,7 @@ def compile_model(
         plan=stored.plan,
         files=stored.files,
         storage=stored.changes,
+        auc_of=stored.auc_of,
         rowwise=rowwise,
         dense=without_origin(precision.dense),
         precision=precision,

@@ -1,4 +1,4 @@
-"""What precision is decided on: sample requests as the dense network sees them, in two halves."""
+"""What the gates of precision and table storage decide on: sample requests as the dense network sees them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from bireme.compiler.attempts import taken
 from bireme.errors import SpecError
 from bireme.requests import Request, count_candidates, read_requests
 from bireme.synthetic import make_requests
 from bireme_runtime.plan import Plan
-from bireme_runtime.preprocessor import Features
 
-__all__ = ["Evidence", "Sample", "evidence_requests", "make_evidence"]
+__all__ = ["Evidence", "Sample", "gather_evidence"]
 
 Array = np.ndarray[Any, Any]
 
 #: Rows (user–candidate pairs) that are looked at; more cost time at every trial.
 _MOST_ROWS = 8_000
-#: With fewer rows of the user's than this, made-up requests join them.
+#: With fewer rows of the user's than this, made-up requests join them; with fewer labelled ones, labels say
+#: too little.
 _FEWEST_ROWS = 400
 _MADE_UP_ROWS = 2_000
 _MADE_UP_CANDIDATES = 100
+#: What stands for clicks where there are none; see ranking.py.
+TOP_LABELS = "the FP32 ranking's top tenth"
 
 
 @dataclass(frozen=True)
@@ -43,22 +46,78 @@ class Sample:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Two halves that share no request.
+    """Sample requests, in two halves that share none, so that one can confirm what the other says.
 
     Args:
-        search: what the search looks at.
-        held_out: what confirms it.
+        requests: as they were sent.
+        samples: the same behind the CPU side, with labels only where those are used: see `auc_of`.
         recorded: how many requests are the user's.
         made_up: how many are not.
+        refused: how many of the user's the CPU side refuses; they are left out.
+        auc_of: task → whose AUC is compared, in words.
     """
 
-    search: tuple[Sample, ...]
-    held_out: tuple[Sample, ...]
+    requests: tuple[Request, ...]
+    samples: tuple[Sample, ...]
     recorded: int
     made_up: int
+    refused: int
+    auc_of: Mapping[str, str]
+
+    @property
+    def search(self) -> tuple[Sample, ...]:
+        """The half that a search looks at."""
+        return self.samples[::2]
+
+    @property
+    def held_out(self) -> tuple[Sample, ...]:
+        """The half that confirms it."""
+        return self.samples[1::2]
 
 
-def evidence_requests(
+def gather_evidence(
+    path: Path | None, plan: Plan, words: Mapping[str, Sequence[bytes]], folder: Path, tasks: Sequence[str]
+) -> Evidence:
+    """What the gates of precision and of table storage look at.
+
+    Args:
+        path: the user's sample requests, or None.
+        plan: the feature plan, FP32 tables and hand-over.
+        words: vocabulary file → its keys.
+        folder: where the plan's files lie.
+        tasks: outputs of the network.
+
+    Raises:
+        SpecError: labels do not fit their request.
+    """
+    tried, recorded = _choose_requests(path, plan, words)
+    samples, requests = [], []
+    mine = 0
+    numbers = {id(request): number for number, request in enumerate(tried, start=1)}
+    for request, half in taken(plan, folder, tried):
+        number, count = numbers[id(request)], half.candidates
+        feeds = {"user": half.user.astype(np.float32), "items": half.items[:, :count].astype(np.float32)}
+        samples.append(Sample(feeds, _labels(f"{path}: request {number}", request, tasks, count)))
+        requests.append(request)
+        mine += number <= recorded
+    auc_of = {task: _unusable(samples, task) for task in tasks}
+    used = tuple(
+        Sample(sample.feeds, {task: x for task, x in sample.labels.items() if not auc_of[task]})
+        for sample in samples
+    )
+    return Evidence(
+        requests=tuple(requests),
+        samples=used,
+        recorded=mine,
+        made_up=len(samples) - mine,
+        refused=recorded - mine,
+        auc_of={
+            task: f"{TOP_LABELS} ({why})" if why else _labelled(used, task) for task, why in auc_of.items()
+        },
+    )
+
+
+def _choose_requests(
     path: Path | None, plan: Plan, words: Mapping[str, Sequence[bytes]]
 ) -> tuple[list[Request], int]:
     """Requests to decide on: the user's, as many as there is time for, and made-up ones where those are few.
@@ -84,33 +143,25 @@ def evidence_requests(
     return [*recorded, *made], len(recorded)
 
 
-def make_evidence(
-    path: Path | None,
-    requests: Sequence[Request],
-    halves: Sequence[Features],
-    tasks: Sequence[str],
-    recorded: int,
-) -> Evidence:
-    """Pair what the network gets with what was clicked, and deal the requests out to two halves.
+def _unusable(samples: Sequence[Sample], task: str) -> str:
+    """Why a task's labels are not used, or "": with few of them, every swap would be a large step."""
+    labels = [sample.labels.get(task) for sample in samples]
+    rows = sum(len(part) for part in labels if part is not None)
+    if not rows:
+        return "no sample has labels"
+    if rows < _FEWEST_ROWS:
+        return f"only {rows} rows of the samples have labels; {_FEWEST_ROWS} are needed"
+    for half in (labels[::2], labels[1::2]):
+        clicked = np.concatenate([np.zeros(0), *(part for part in half if part is not None)]) > 0
+        if clicked.all() or not clicked.any():
+            return "in one half of the samples all labels are alike"
+    return ""
 
-    Args:
-        path: where recorded requests come from, for messages.
-        requests: as `evidence_requests` gives them.
-        halves: what the CPU side makes of each, FP32.
-        tasks: outputs of the network.
-        recorded: how many of the requests are the user's.
 
-    Raises:
-        SpecError: labels do not fit their request.
-    """
-    samples = []
-    for number, (request, half) in enumerate(zip(requests, halves, strict=True), start=1):
-        count = half.candidates
-        feeds = {"items": half.items[:, :count].astype(np.float32)}
-        if half.user.shape[-1]:
-            feeds["user"] = half.user.astype(np.float32)
-        samples.append(Sample(feeds, _labels(f"{path}: request {number}", request, tasks, count)))
-    return Evidence(tuple(samples[::2]), tuple(samples[1::2]), recorded, len(samples) - recorded)
+def _labelled(samples: Sequence[Sample], task: str) -> str:
+    rows = sum(len(sample.labels[task]) for sample in samples if task in sample.labels)
+    total = sum(sample.feeds["items"].shape[1] for sample in samples)
+    return f"the samples' labels ({rows:,} of {total:,} rows)"
 
 
 def _labels(where: str, request: Request, tasks: Sequence[str], count: int) -> dict[str, Array]:

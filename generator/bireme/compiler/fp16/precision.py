@@ -79,6 +79,8 @@ class Precision:
         held_out: task → change on the other half.
         recorded: how many of the sample requests are the user's.
         made_up: how many are not.
+        refused: how many of the user's are left out, as the CPU side refuses them.
+        auc_of: task → whose AUC is compared, in words.
         alone: layer → damage alone in FP16 (the limit being 1), where the search had to ask.
     """
 
@@ -97,6 +99,8 @@ class Precision:
     held_out: Mapping[str, Change] | None = None
     recorded: int = 0
     made_up: int = 0
+    refused: int = 0
+    auc_of: Mapping[str, str] | None = None
     alone: Mapping[str, float] | None = None
 
 
@@ -163,6 +167,8 @@ def choose_precision(
         held_out=held_out,
         recorded=evidence.recorded,
         made_up=evidence.made_up,
+        refused=evidence.refused,
+        auc_of=evidence.auc_of,
         alone=found.alone,
     )
 

@@ -30,7 +30,12 @@ def precision_data(precision: Precision) -> dict[str, Any]:
         "evaluations": precision.evaluations,
         "search_complete": precision.complete,
         "held_out_confirmed": precision.confirmed,
-        "samples": {"recorded": precision.recorded, "made_up": precision.made_up},
+        "samples": {
+            "recorded": precision.recorded,
+            "made_up": precision.made_up,
+            "refused": precision.refused,
+        },
+        "auc_of": dict(precision.auc_of or {}),
         "searched": _changes(precision.searched),
         "held_out": _changes(precision.held_out),
         "damage_alone": {name: _number(value) for name, value in (precision.alone or {}).items()},
@@ -90,8 +95,9 @@ def _summary(data: Mapping[str, Any]) -> str:
         lines.append(
             "No recorded requests: `samples` in the spec would show the real ranges of your features."
         )
-    if not all(change["labelled"] for change in data["held_out"].values()):
-        lines.append("Where there are no labels, AUC is that of the FP32 ranking's top tenth.")
+    if samples["refused"]:
+        lines.append(f"{samples['refused']} recorded requests are left out: the served model refuses them.")
+    lines.extend(f"AUC of '{task}' is that of {source}." for task, source in data["auc_of"].items())
     if not data["search_complete"]:
         lines.append("The search ran out of `evaluations`; more might keep fewer nodes in FP32.")
     if not data["held_out_confirmed"]:

@@ -136,35 +136,43 @@ class Limits:
 
 
 def measure_change(
-    reference: Sequence[Array], scores: Sequence[Array], labels: Sequence[Array] | None = None
+    reference: Sequence[Array], scores: Sequence[Array], labels: Sequence[Array | None] | None = None
 ) -> Change:
     """Compare scores, request by request.
 
     Args:
         reference: [N] a request.
         scores: the same.
-        labels: the same, true where clicked; None: the reference's top share over all requests.
+        labels: the same, true where clicked, None for a request without labels: AUC is then that of the
+            others. If none has any: the reference's top share over all requests.
     """
     before = np.concatenate([np.asarray(part, dtype=np.float64).reshape(-1) for part in reference])
     after = np.concatenate([np.asarray(part, dtype=np.float64).reshape(-1) for part in scores])
     known = np.isfinite(before)
+    labelled = labels is not None and any(part is not None for part in labels)
     if not np.isfinite(after[known]).all() or not known.any():
         worst = np.inf
-        return Change(worst, worst, worst, worst, float("nan"), labels is not None, finite=not known.any())
+        return Change(worst, worst, worst, worst, float("nan"), labelled, finite=not known.any())
     scale = np.abs(before[known]).max() or 1.0
     moves = []
     for old, new in zip(reference, scores, strict=True):
         kept = np.isfinite(old)
         moves.append((max_rank_move(old[kept], new[kept]), int(kept.sum())))
-    marked = top_share(before[known]) if labels is None else np.concatenate(list(labels)).reshape(-1)[known]
-    old_auc, new_auc = auc(before[known], marked), auc(after[known], marked)
+    if labels is not None and labelled:
+        pairs = list(zip(reference, labels, strict=True))
+        counted = known & np.concatenate([np.full(np.size(x), part is not None) for x, part in pairs])
+        clicks = [np.zeros(np.size(x)) if part is None else np.reshape(part, -1) for x, part in pairs]
+        marked = np.concatenate(clicks)[counted]
+    else:
+        counted, marked = known, top_share(before[known])
+    old_auc, new_auc = auc(before[counted], marked), auc(after[counted], marked)
     return Change(
         score=float(np.abs(after - before)[known].max() / scale),
         rank_move=max(move for move, _ in moves),
         rank_share=max((move / count for move, count in moves if move > 1), default=0.0),
         auc=abs(new_auc - old_auc),
         reference_auc=old_auc,
-        labelled=labels is not None,
+        labelled=labelled,
         finite=True,
     )
 

@@ -48,12 +48,11 @@ class Trials:
     def compare(self, model: onnx.ModelProto) -> dict[str, Change]:
         """Task → what becomes of its scores in another network."""
         found = self._scores(model)
-        labelled = {task: all(task in sample.labels for sample in self._samples) for task in found}
         return {
             task: measure_change(
                 self._reference[task],
                 scores,
-                [sample.labels[task] for sample in self._samples] if labelled[task] else None,
+                [sample.labels.get(task) for sample in self._samples],
             )
             for task, scores in found.items()
         }

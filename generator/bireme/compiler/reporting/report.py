@@ -75,7 +75,7 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
             }
             for table in plan.tables
         ],
-        "storage": storage_data(compiled.storage),
+        "storage": storage_data(compiled.storage, compiled.auc_of),
         "cut": [
             {
                 "tensor": boundary.tensor,
@@ -194,7 +194,7 @@ def text_sections(report: dict[str, Any]) -> list[RenderableType]:
     for table in report["tables"]:
         rows, width, size = (f"{table[key]:,}" for key in ("rows", "width", "bytes"))
         tables.add_row(table["name"], rows, width, table["storage"], size, ", ".join(table["read_by"]))
-    columns = ("task", "change of score", "of AUC", "places moved at most", "of a request")
+    columns = ("task", "change of score", "of AUC", "that of", "places moved at most", "of a request")
     storage = _table(*columns, title="What the storage of the tables changes")
     for row in storage_rows(report["storage"]):
         storage.add_row(*row)

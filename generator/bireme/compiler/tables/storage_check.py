@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import onnx
 from bireme.compiler.attempts import taken
 from bireme.compiler.cut.split import Split
 from bireme.compiler.dense import runner
+from bireme.compiler.fp16.evidence import Evidence
 from bireme.compiler.fp16.ranking import Change, Limits, measure_change, rank_gate
 from bireme.compiler.tables.export import export_files
 from bireme.compiler.tables.staged import Staged, stage
 from bireme.compiler.tables.storage import assign_storage
 from bireme.errors import CompileError
-from bireme.requests import Request
 from bireme_runtime.plan import Plan
 from bireme_runtime.preprocessor import Features
 
@@ -32,11 +32,13 @@ class Stored:
         plan: the feature plan, with the tables' storage types.
         files: the plan's files.
         changes: task → what the storage changes; empty if all tables are stored as they are.
+        auc_of: task → whose AUC is compared, in words.
     """
 
     plan: Plan
     files: Mapping[str, Staged]
     changes: Mapping[str, Change]
+    auc_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def store_tables(
@@ -44,7 +46,7 @@ def store_tables(
     cut: Split,
     files: Mapping[str, Staged],
     dense: onnx.ModelProto,
-    requests: Sequence[Request],
+    evidence: Callable[[], Evidence],
     folder: Path,
     storage: str | Mapping[str, str],
     limits: Limits,
@@ -56,7 +58,7 @@ def store_tables(
         cut: the split that it came from.
         files: its staged files.
         dense: the dense network that is served.
-        requests: sample requests.
+        evidence: sample requests; asked for only where there is something to compare.
         folder: where `files` lie; the new ones are written below it.
         storage: see `assign_storage`.
         limits: what the storage may change.
@@ -77,9 +79,23 @@ def store_tables(
         file(place / name)
     made = export_files(lossy, dataclasses.replace(cut, tables=tables))
     staged = stage({name: write for name, write in made.items() if name not in kept}, place)
-    halves = [[half for _, half in taken(p, f, requests)] for p, f in ((plan, folder), (lossy, place))]
-    exact, stored = (_scores(dense, features) for features in halves)
-    changes = {task: measure_change(exact[task], stored[task]) for task in exact}
+    given = evidence()
+    exact = taken(plan, folder, given.requests)
+    coded = taken(lossy, place, [request for request, _ in exact])
+    if len(coded) < len(exact):
+        raise CompileError(
+            "storage",
+            "makes values that the dense network cannot be handed over",
+            "store the tables with the largest values as float32",
+        )
+    labels = {
+        id(request): sample.labels for request, sample in zip(given.requests, given.samples, strict=True)
+    }
+    before, after = (_scores(dense, [half for _, half in pairs]) for pairs in (exact, coded))
+    changes = {
+        task: measure_change(before[task], after[task], [labels[id(r)].get(task) for r, _ in exact])
+        for task in before
+    }
     for task, change in changes.items():
         beyond = rank_gate(change, limits)
         if beyond:
@@ -90,7 +106,7 @@ def store_tables(
             )
     for name in arenas:
         (folder / name).unlink()
-    return Stored(lossy, {**kept, **staged}, changes)
+    return Stored(lossy, {**kept, **staged}, changes, given.auc_of)
 
 
 def _scores(dense: onnx.ModelProto, features: Sequence[Features]) -> dict[str, list[Any]]:

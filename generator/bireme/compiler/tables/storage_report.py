@@ -12,24 +12,25 @@ from bireme.compiler.fp16.ranking import Change
 __all__ = ["storage_data", "storage_rows"]
 
 
-def storage_data(changes: Mapping[str, Change]) -> dict[str, dict[str, Any]]:
-    """Task → the fields of its change, as JSON values (an AUC that does not exist is null)."""
+def storage_data(changes: Mapping[str, Change], auc_of: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Task → the fields of its change and whose AUC that is, as JSON values (what does not exist is null)."""
     return {
         task: {
             name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in dataclasses.asdict(change).items()
+            for name, value in {**dataclasses.asdict(change), "auc_of": auc_of[task]}.items()
         }
         for task, change in changes.items()
     }
 
 
 def storage_rows(data: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """For a table of the report: task, change of score, of AUC, places moved, share of the request."""
+    """For a table of the report: task, change of score, of AUC, whose, places moved, share of the request."""
     return [
         (
             task,
             f"{change['score']:.1e}",
             "" if change["auc"] is None else f"{change['auc']:.1e}",
+            change["auc_of"],
             f"{change['rank_move']}",
             f"{change['rank_share']:.1%}",
         )
