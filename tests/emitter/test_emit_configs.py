@@ -8,7 +8,7 @@ from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInsta
 
 from bireme.emitter.configs import model_configs
 from bireme.errors import EmitError
-from bireme_runtime.plan import Feature
+from bireme_runtime.plan import Feature, Side
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 # Names that the ensemble uses between its steps, or would step aside to.
@@ -62,6 +62,16 @@ def test_features_become_inputs_without_the_users_dimension(target: str) -> None
 def test_every_dtype_of_a_feature_has_its_wire_type(dtype: str, wire: str) -> None:
     made = configs("cpu", features=(Feature("f", "user", dtype, 5),))
     assert inputs(made["_preprocess"])["f"] == (f"TYPE_{wire}", [5], False, True)
+
+
+@pytest.mark.parametrize(("side", "dims"), [("user", [-1]), ("item", [-1, -1])])
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_a_length_that_is_filled_up_is_no_length_for_triton(target: str, side: Side, dims: list[int]) -> None:
+    """Triton would refuse a shorter sequence before `preprocess` could fill it up."""
+    others = make_contract(target).features
+    made = configs(target, features=(*others, Feature("f", side, "int64", 5, padding=0)))
+    assert inputs(made["_preprocess"])["f"] == ("TYPE_INT64", dims, True, True)
+    assert inputs(made[""])["f"][:2] == ("TYPE_INT64", dims)
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])

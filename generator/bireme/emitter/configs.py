@@ -76,7 +76,8 @@ def feature_inputs(contract: Contract, ragged: bool) -> list[ModelInput]:
     """
     inputs = []
     for feature in contract.features:
-        dims = [] if feature.length is None else [feature.length]
+        # A fixed length with padding is only the longest: `preprocess` fills up what is shorter.
+        dims = [] if feature.length is None else [feature.length if feature.padding is None else -1]
         if feature.side == "item":
             dims = [-1, *dims]
         inputs.append(
