@@ -127,7 +127,10 @@ def verify(
     protocol: Annotated[ProtocolName, typer.Option(help="required with --url")] = ProtocolName.both,
     requests: Annotated[int, typer.Option(min=1, help="requests per protocol")] = 2000,
     clients: Annotated[int, typer.Option(min=1, max=256, help="parallel clients")] = 8,
-    tolerance: Annotated[float, typer.Option(min=0.0, help="largest |served - original|")] = 1e-5,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="largest |served - original|; default: 1e-5, more where the build rounds"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send sampled requests to the served ensemble and to TensorFlow; fail if the scores differ."""
@@ -152,8 +155,7 @@ def verify(
     if protocol is not ProtocolName.both:
         results = [result for result in results if result.protocol == protocol.value]
     if as_json:
-        keys = ("protocol", "requests", "scores", "max_difference", "max_relative")
-        print(json.dumps([{key: getattr(result, key) for key in keys} for result in results], indent=1))
+        print(json.dumps([result.as_data() for result in results], indent=1))
         return
     for result in results:
         print(
@@ -161,7 +163,12 @@ def verify(
             f" N {min(result.counts)} to {max(result.counts)}, {result.scores:,} scores:"
             f" largest difference {result.max_difference:.1e} (relative {result.max_relative:.1e})"
         )
-    print(f"served scores equal the original model's (tolerance {tolerance:.0e})")
+    by_limit: dict[Any, list[str]] = {}
+    for task, limit in results[0].tolerances.items():
+        by_limit.setdefault(limit, []).append(task)
+    for limit, tasks in by_limit.items():
+        of = f" of {', '.join(tasks)}" if len(by_limit) > 1 else ""
+        print(f"served scores{of} equal the original model's (tolerance {limit.value:.3g}: {limit.reason})")
 
 
 @app.command()

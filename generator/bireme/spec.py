@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator
 
 from bireme.errors import SpecError
+from bireme.losses import Loss
 from bireme.requests import read_requests
 from bireme.spec_precision import PrecisionSpec
 from bireme.user_side import find_user_side
@@ -130,6 +131,9 @@ class Contract(BaseModel):
     handover: Literal["float32", "float16"] = "float32"
     """Dtype of `user` and `items` between the steps: FP16 halves the hop. The compiler decides it: a feature
     that FP16 cannot hold keeps it FP32."""
+
+    losses: tuple[Loss, ...] = ()
+    """What the build rounds on purpose. Empty: scores are FP32's."""
 
     @property
     def preprocess(self) -> str:

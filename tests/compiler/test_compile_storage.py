@@ -164,6 +164,10 @@ def test_served_scores_are_those_of_the_stored_rows(
     assert exact.storage == {}
     assert lossy.differences == pytest.approx(exact.differences)  # the passes are checked with FP32 tables
     assert 0 < lossy.storage["y"].score < largest
+    assert exact.contract.losses == ()
+    (loss,) = lossy.contract.losses
+    assert (loss.task, loss.source, loss.allowed) == ("y", "storage", 0.01)
+    assert loss.measured == lossy.storage["y"].score
     (tmp_path / "exact").mkdir()
     (tmp_path / "lossy").mkdir()
     plain, served = Served(exact, tmp_path / "exact"), Served(lossy, tmp_path / "lossy")

@@ -186,6 +186,7 @@ def test_a_narrow_limit_keeps_everything_fp32(saved, tmp_path):
     result = compiled(saved, requests(tmp_path, plain), tolerance=1e-9)
     assert result.precision.flops_kept == 1
     assert result.contract.handover == "float32"
+    assert result.contract.losses == ()  # nothing is rounded after all
     assert result.differences["precision"] < 1e-6
 
 
@@ -208,6 +209,10 @@ def test_modes(saved, tmp_path):
     assert gpu.dense == cpu.dense
     asked = compile_model(make_spec(saved, USER, precision={"mode": "fp16"}), "cpu")
     assert asked.contract.handover == "float16"
+    assert [(loss.task, loss.source, loss.allowed) for loss in asked.contract.losses] == [
+        ("click", "precision", 0.005)
+    ]
+    assert cpu.contract.losses == ()
 
 
 def test_the_report_says_what_and_why(saved, tmp_path):

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from served_helpers import Array, Tensors
+from typer.testing import CliRunner
 
 from bireme.build import build
+from bireme.cli import app
 from bireme.client import RankingClient
+from bireme.errors import VerifyError
 from bireme.requests import to_tensors
 from bireme.server.process import TritonServer
 from bireme.synthetic import make_requests
+from bireme.verify.verify import verify
 from bireme_runtime.plan import Plan
 
 pytestmark = pytest.mark.triton
@@ -136,3 +140,25 @@ def test_scores_are_those_of_the_rounded_tables(server: TritonServer, folder: Pa
             np.testing.assert_allclose(served, scores_of(rounded, tensors), rtol=0, atol=1e-6)
             away = max(away, float(np.abs(served - scores_of(original, tensors)).max()))
     assert 1e-5 < away <= 0.01  # rounding shows, and storage_limits.score holds (scores are below 1)
+
+
+def test_verify_takes_the_tolerance_from_the_build(server: TritonServer, folder: Path) -> None:
+    for name in STORAGE:
+        urls: Any = {"grpc": server.grpc_url}
+        (result,) = verify(folder / f"{name}.yaml", folder / "repository", urls, count=40, clients=4)
+        limit = result.tolerances["click"]
+        assert 1e-5 < result.max_difference <= limit.value <= 1e-5 + 0.01
+        assert "for the tables' storage" in limit.reason
+        with pytest.raises(VerifyError, match=r"in 'click' \(tolerance 1e-06: given by hand\)"):
+            verify(folder / f"{name}.yaml", folder / "repository", urls, count=40, clients=4, tolerance=1e-6)
+
+
+def test_the_command_says_where_the_tolerance_comes_from(server: TritonServer, folder: Path) -> None:
+    asked = ["verify", str(folder / "half.yaml"), "-r", str(folder / "repository"), "--requests", "20"]
+    asked += ["--url", server.grpc_url, "--protocol", "grpc"]
+    said = CliRunner().invoke(app, asked).stdout
+    assert "equal the original model's" in said
+    assert "the build allows 1e-05 + 0.01 of the largest score" in said
+    (data,) = json.loads(CliRunner().invoke(app, [*asked, "--json", "--tolerance", "0.02"]).stdout)
+    assert data["tasks"]["click"]["tolerance"] == 0.02
+    assert data["tasks"]["click"]["tolerance_from"] == "given by hand"

@@ -11,6 +11,7 @@ import pytest
 
 from bireme.errors import ClientError, VerifyError
 from bireme.verify.parity import Parity, Scores, compare_served
+from bireme.verify.tolerance import Tolerance
 from bireme_runtime.plan import Feature
 
 FEATURES = (Feature("hour", "user", "int64"), Feature("price", "item", "float32"))
@@ -27,6 +28,10 @@ EXPECTED = [
     {"click": np.array([2 * p + r["user"]["hour"] for p in r["items"]["price"]], np.float32)}
     for r in REQUESTS
 ]
+
+
+def within(value: float) -> dict[str, Tolerance]:
+    return {"click": Tolerance(value, "of a test")}
 
 
 class Client:
@@ -58,7 +63,7 @@ def test_equal_scores_pass_and_are_counted() -> None:
     assert parity.scores == sum(len(e["click"]) for e in EXPECTED)
     assert parity.counts == {1, 2, 3, 4, 5}
     assert parity.max_difference == 0
-    parity.require(0.0)
+    parity.require(within(0.0))
 
 
 def test_every_request_is_sent_once_by_some_client() -> None:
@@ -91,21 +96,24 @@ def off_by(amount: float, hour: int) -> Callable[[Any], Scores]:
 
 def test_the_worst_request_is_named() -> None:
     parity = compare(off_by(0.5, 17))
-    assert (parity.max_difference, parity.worst) == (0.5, 17)
-    parity.require(0.5)
-    with pytest.raises(VerifyError, match=r"request 17 over grpc: differs .* by 0\.5 \(tolerance 0\.1\)"):
-        parity.require(0.1)
+    assert parity.differences == {"click": (0.5, 17)}
+    assert parity.max_difference == 0.5
+    parity.require(within(0.5))
+    with pytest.raises(
+        VerifyError, match=r"request 17 over grpc: differs .* by 0\.5 in 'click' \(tolerance 0\.1: of a test"
+    ):
+        parity.require(within(0.1))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_score_that_is_no_number_is_a_difference(value: float) -> None:
     with pytest.raises(VerifyError, match="request 3 over grpc: differs from the original model by inf"):
-        compare(off_by(value, 3)).require(1e9)
+        compare(off_by(value, 3)).require(within(1e9))
 
 
 def test_scores_in_another_order_are_a_difference() -> None:
     with pytest.raises(VerifyError, match="differs from the original model"):
-        compare(lambda tensors: {"click": right(tensors)["click"][:, ::-1]}).require(1e-3)
+        compare(lambda tensors: {"click": right(tensors)["click"][:, ::-1]}).require(within(1e-3))
 
 
 def test_answers_of_another_request_are_a_difference() -> None:
@@ -115,19 +123,21 @@ def test_answers_of_another_request_are_a_difference() -> None:
         return right(tensors | {"hour": tensors["hour"] ^ 1})
 
     with pytest.raises(VerifyError, match="by 1 "):
-        compare(answer).require(1e-3)
+        compare(answer).require(within(1e-3))
 
 
 def test_a_wrong_number_of_scores_is_a_failure() -> None:
     with pytest.raises(
         VerifyError, match=r"request 0 .*task 'click': scores of shape \(2,\) for 1 candidates"
     ):
-        compare(lambda tensors: {"click": np.pad(right(tensors)["click"], ((0, 0), (0, 1)))}).require(1)
+        compare(lambda tensors: {"click": np.pad(right(tensors)["click"], ((0, 0), (0, 1)))}).require(
+            within(1)
+        )
 
 
 def test_a_missing_task_is_a_failure() -> None:
     with pytest.raises(VerifyError, match=r"failed: task 'click': scores of shape None .*and 39 more"):
-        compare(lambda tensors: {"buy": right(tensors)["click"]}).require(1)
+        compare(lambda tensors: {"buy": right(tensors)["click"]}).require(within(1))
 
 
 @pytest.mark.parametrize("error", [ClientError("host:1", "is down"), RuntimeError("odd"), KeyError("x")])
@@ -140,7 +150,7 @@ def test_a_request_that_fails_fails_the_comparison(error: Exception) -> None:
     parity = compare(answer)
     assert (parity.requests, [*parity.failures]) == (len(REQUESTS) - 1, [9])
     with pytest.raises(VerifyError, match=r"request 9 over grpc: failed: .*\(N = 5\)"):
-        parity.require(1)
+        parity.require(within(1))
 
 
 def test_clients_that_cannot_connect_fail_every_request() -> None:
@@ -150,7 +160,7 @@ def test_clients_that_cannot_connect_fail_every_request() -> None:
     parity = compare_served(connect, "grpc", REQUESTS, EXPECTED, 4)  # type: ignore[arg-type]
     assert [*parity.failures] == list(range(len(REQUESTS)))
     with pytest.raises(VerifyError, match="is not there"):
-        parity.require(1)
+        parity.require(within(1))
 
 
 def test_one_client_that_cannot_connect_leaves_its_work_to_the_others() -> None:
@@ -169,4 +179,4 @@ def test_one_client_that_cannot_connect_leaves_its_work_to_the_others() -> None:
 
 def test_nothing_compared_is_no_success() -> None:
     with pytest.raises(VerifyError, match="no request was compared"):
-        Parity("grpc").require(1)
+        Parity("grpc").require(within(1))

@@ -26,6 +26,7 @@ from bireme.compiler.fp16.precision import Precision, choose_precision, full_pre
 from bireme.compiler.fp16.ranking import Change, Limits
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
+from bireme.compiler.losses import find_losses
 from bireme.compiler.merge import merge
 from bireme.compiler.rows.canonical import without_origin
 from bireme.compiler.rows.rows_first import rows_first
@@ -155,6 +156,7 @@ def compile_model(
             )
         limits = Limits(**spec.storage_limits.model_dump())
         stored = store_tables(plan, cut, files, precision.dense, evidence, folder, spec.storage, limits)
+    losses = find_losses(spec, precision, stored.changes)
     nodes = {name: len(graph.nodes) for name, graph in graphs.items()}
     nodes |= {
         "split": len(cut.dense.nodes),
@@ -163,7 +165,7 @@ def compile_model(
         "precision": len(precision.dense.graph.node),
     }
     return Compiled(
-        contract=contract,
+        contract=contract.model_copy(update={"losses": losses}),
         plan=stored.plan,
         files=stored.files,
         storage=stored.changes,

@@ -38,6 +38,7 @@ def make_manifest(
         "buckets": list(contract.buckets),
         "max_users": contract.max_users,
         "features": [dataclasses.asdict(feature) for feature in contract.features],
+        "losses": [loss.model_dump() for loss in contract.losses],
         "models": models,
         "files": {path.relative_to(root).as_posix(): _sha256(path) for path in files},
         "bytes": {path.relative_to(root).as_posix(): path.stat().st_size for path in files},

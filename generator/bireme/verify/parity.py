@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 from bireme.client import RankingClient
 from bireme.errors import BiremeError, VerifyError
 from bireme.requests import Request, count_candidates, to_tensors
+from bireme.verify.tolerance import Tolerance
 
 __all__ = ["Parity", "compare_served"]
 
@@ -28,21 +29,26 @@ class Parity:
         protocol: "grpc" or "http".
         requests: how many were compared.
         scores: how many scores they held.
-        max_difference: largest |served − original|.
+        differences: task → largest |served − original|, and the index of the request that has it.
         max_relative: largest difference relative to the original score (at least 1e-12).
         counts: every N that was sent.
-        worst: index of the request with the largest difference.
         failures: request index → error.
+        tolerances: task → what was allowed, as far as `require` has been asked.
     """
 
     protocol: str
     requests: int = 0
     scores: int = 0
-    max_difference: float = 0.0
+    differences: dict[str, tuple[float, int]] = field(default_factory=dict)
     max_relative: float = 0.0
     counts: set[int] = field(default_factory=set)
-    worst: int = -1
     failures: dict[int, str] = field(default_factory=dict)
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+
+    @property
+    def max_difference(self) -> float:
+        """The largest of all tasks."""
+        return max((difference for difference, _ in self.differences.values()), default=0.0)
 
     def add(self, index: int, served: Scores, expected: Scores) -> None:
         """Take one request into account."""
@@ -59,17 +65,33 @@ class Parity:
             self.scores += wanted.size
             self.counts.add(wanted.size)
             largest = float(difference.max(initial=0.0))
-            if largest > self.max_difference:
-                self.max_difference, self.worst = largest, index
+            if task not in self.differences or largest > self.differences[task][0]:
+                self.differences[task] = (largest, index)
             relative = difference / np.maximum(np.abs(wanted), 1e-12)
             self.max_relative = max(self.max_relative, float(relative.max(initial=0.0)))
 
-    def require(self, tolerance: float) -> None:
-        """Fail if a request failed, or a score is farther from the original than `tolerance`.
+    def as_data(self) -> dict[str, Any]:
+        """As JSON values."""
+        keys = ("protocol", "requests", "scores", "max_difference", "max_relative")
+        return {
+            **{key: getattr(self, key) for key in keys},
+            "tasks": {
+                task: {
+                    "max_difference": difference,
+                    "tolerance": self.tolerances[task].value,
+                    "tolerance_from": self.tolerances[task].reason,
+                }
+                for task, (difference, _) in self.differences.items()
+            },
+        }
+
+    def require(self, tolerances: Mapping[str, Tolerance]) -> None:
+        """Fail if a request failed, or a task's score is farther from the original than its tolerance.
 
         Raises:
             VerifyError: naming the first failure, or the worst request.
         """
+        self.tolerances = tolerances
         if self.failures:
             index, message = next(iter(sorted(self.failures.items())))
             more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
@@ -78,12 +100,15 @@ class Parity:
             )
         if not self.requests:
             raise VerifyError(self.protocol, "no request was compared", "ask for at least one")
-        if self.max_difference > tolerance:
-            raise VerifyError(
-                f"request {self.worst} over {self.protocol}",
-                f"differs from the original model by {self.max_difference:.3g} (tolerance {tolerance:g})",
-                "is the repository built from this SavedModel? run `bireme build` again",
-            )
+        for task, (difference, index) in self.differences.items():
+            allowed = tolerances[task]
+            if difference > allowed.value:
+                limit = f"(tolerance {allowed.value:.3g}: {allowed.reason})"
+                raise VerifyError(
+                    f"request {index} over {self.protocol}",
+                    f"differs from the original model by {difference:.3g} in '{task}' {limit}",
+                    "is the repository built from this SavedModel? run `bireme build` again",
+                )
 
 
 def compare_served(

@@ -12,11 +12,13 @@ import numpy as np
 from bireme.client import RankingClient
 from bireme.emitter.manifest import check_repository, read_manifest
 from bireme.errors import VerifyError
+from bireme.losses import Loss
 from bireme.requests import Request, read_requests, to_rows
 from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.parity import Parity, Scores, compare_served
 from bireme.verify.sampling import sample_requests
+from bireme.verify.tolerance import choose_tolerances
 from bireme_runtime.plan import IntVocabulary, Plan, Vocabulary
 from bireme_runtime.vocabulary import IntVocabulary as IntVocabularyFile
 from bireme_runtime.vocabulary import Vocabulary as VocabularyFile
@@ -32,7 +34,7 @@ def verify(
     urls: dict[Protocol, str],
     count: int,
     clients: int,
-    tolerance: float,
+    tolerance: float | None = None,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> list[Parity]:
     """Compare served scores with TensorFlow's.
@@ -44,7 +46,7 @@ def verify(
             protocols are used.
         count: requests per protocol.
         clients: parallel clients.
-        tolerance: largest allowed |served − original|.
+        tolerance: largest allowed |served − original|; None: what the build allowed, see tolerance.py.
         progress: called with (what, done, total).
 
     Returns:
@@ -56,7 +58,9 @@ def verify(
     """
     spec = read_spec(spec_path)
     check_repository(repository, spec.model)
-    _check_spec(spec, read_manifest(repository, spec.model))
+    manifest = read_manifest(repository, spec.model)
+    _check_spec(spec, manifest)
+    losses = [Loss.model_validate(loss) for loss in manifest.get("losses", [])]
     folder = repository / f"{spec.model}_preprocess" / "1"
     plan = Plan.read(folder / "plan.json")
     recorded = read_requests(spec.samples, spec.user) if spec.samples is not None else []
@@ -75,8 +79,9 @@ def verify(
                 progress(f"served over {protocol}", done, len(requests))
 
             results.append(compare_served(connect, protocol, requests, expected, clients, report))
+    tolerances = choose_tolerances(tolerance, losses, expected)
     for result in results:
-        result.require(tolerance)
+        result.require(tolerances)
     return results
 
 
