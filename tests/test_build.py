@@ -209,7 +209,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ({"defaults": {"price": "cheap"}}, 2, "defaults: 'price'"),
         ({"max_users": 0}, 2, "max_users"),
         ({"colour": 1}, 2, "colour"),
-        ({"user": ["seen", "word", "tag", "price"]}, 2, "no item feature"),
+        ({"user": ["seen", "word", "tag", "price"]}, 2, "nothing to rank"),
     ],
 )
 def test_errors_are_one_line_and_a_hint_with_the_exit_code_of_their_family(
