@@ -13,7 +13,7 @@ SAVED_MODEL := build/obd/saved_model/saved_model.pb
 SERVE_FLAGS ?=
 # Passed to the family table, for example FAMILIES_FLAGS="--jobs 2" or FAMILIES_FLAGS="--only keras_DIN".
 FAMILIES_FLAGS ?=
-CODE := generator backends examples perf scripts tests
+CODE := generator backends examples perf scripts tests setup.py
 
 .PHONY: help
 help: ## list the targets
@@ -22,7 +22,7 @@ help: ## list the targets
 .PHONY: venv
 venv: $(INSTALLED) ## install everything into .venv
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml setup.py constraints.txt
 	@[ -n "$(PYTHON)" ] || { for p in python3 python3.12 python3.11 python3.10; do \
 		command -v $$p >/dev/null && $$p scripts/check_python.py; done; \
 		echo "make: no fitting Python found; name one: make PYTHON=/path/to/python3.11"; exit 2; }
@@ -32,6 +32,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[build,embedded,perf,dev]'
 	@# The Open Bandit sample rides in this wheel; its own dependencies are not wanted.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps obp==0.4.1
+	@# Compiled during the installation, silently; says so, or what is missing: no reason to stop.
+	-@$(BIN)/bireme kernel
 	@touch $@
 
 .PHONY: train

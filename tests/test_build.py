@@ -132,7 +132,8 @@ def test_a_change_of_the_model_changes_the_repository(make_spec, tmp_path):
 def test_progress_names_the_passes_in_order(make_spec, tmp_path):
     seen: list[str] = []
     built = build(make_spec(), tmp_path / "repository", progress=seen.append)
-    assert seen == [
+    # The kernel's library may have to be compiled first.
+    assert [name for name in seen if "kernel" not in name] == [
         "load",
         "unroll",
         "trim",

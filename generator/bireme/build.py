@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bireme.errors import EmitError
+from bireme.native.flags import host_architecture, library_name
+from bireme.native.library import library_for, native_folder
 from bireme.scratch import scratch_for
 from bireme.spec import Target, read_spec
 
@@ -21,11 +24,13 @@ class Built:
         model: name of the ensemble.
         folders: the models' folders in load order.
         report: the compiler's report, as JSON values.
+        notes: what else to tell, a line each: the kernel's library was compiled, or is missing and why.
     """
 
     model: str
     folders: list[Path]
     report: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def build(
@@ -34,6 +39,7 @@ def build(
     target: Target = "cpu",
     progress: Callable[[str], None] = lambda _: None,
     user_ahead: bool = False,
+    arch: str | None = None,
 ) -> Built:
     """Compile the model that a spec names and write its Triton models.
 
@@ -43,11 +49,14 @@ def build(
         target: "cpu" (embedded server) or "gpu" (`tensorrt_plan`).
         progress: called with the name of each pass.
         user_ahead: also write `<model>_user` and `<model>_slice`.
+        arch: architecture of the machine that will serve, "x86_64" or "aarch64"; default: this one's. Only
+            the kernel's library depends on it.
 
     Raises:
         BiremeError: spec, model or repository are at fault; the repository is then as it was.
     """
     spec = read_spec(spec_path)
+    native, notes = _native(arch or host_architecture(), progress)
     # Here, so that `bireme --help` and the client do not wait for TensorFlow.
     from bireme.compiler.pipeline import compile_model
     from bireme.compiler.reporting.report import as_data
@@ -82,10 +91,20 @@ def build(
             report=report,
             page=as_html(report).encode(),
             user_ahead=ahead.parts if ahead is not None else None,
+            native=native,
         )
         folders = emit(artifacts, compiled.contract, repository)
         if ahead is not None:
             # After report.json and report.html, which hold no times: equal input gives equal bytes.
             progress("user_ahead: timing")
             add_timing(report["user_ahead"], compiled, ahead, scratch)
-        return Built(spec.model, folders, report)
+        return Built(spec.model, folders, report, notes)
+
+
+def _native(arch: str, progress: Callable[[str], None]) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """(file name → content of the kernel's library, notes); without a compiler there is no library."""
+    try:
+        library = library_for(arch, native_folder(), progress=progress)
+    except EmitError as error:
+        return {}, (f"built without the kernel's library: {error.where}: {error.message}. {error.hint}",)
+    return {library_name(arch): library.content}, (library.summary(),) if library.made_by else ()

@@ -52,6 +52,18 @@ class ProtocolName(str, Enum):
     http = "http"
 
 
+class ArchName(str, Enum):
+    """Architectures that the kernel is compiled for."""
+
+    x86_64 = "x86_64"
+    aarch64 = "aarch64"
+
+
+Arch = Annotated[
+    ArchName | None, typer.Option(help="architecture of the serving machine; default: this one's")
+]
+
+
 @app.command()
 def inspect(
     saved_model: Annotated[Path, typer.Argument(help="a SavedModel folder, or a build spec (YAML)")],
@@ -85,6 +97,7 @@ def build(
         TargetName, typer.Option(help="cpu: embedded server; gpu: tensorrt_plan")
     ] = TargetName.cpu,
     user_ahead: UserAhead = False,
+    arch: Arch = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print one line only")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -93,7 +106,16 @@ def build(
     from bireme.howto import howto
 
     with _err.status("loading TensorFlow") as status:
-        built = run(spec, repository, target.value, lambda name: status.update(f"pass: {name}"), user_ahead)
+        built = run(
+            spec,
+            repository,
+            target.value,
+            lambda name: status.update(f"pass: {name}"),
+            user_ahead,
+            arch.value if arch is not None else None,
+        )
+    for note in built.notes:
+        _err.print(f"bireme: {escape(note)}", highlight=False)
     names = ", ".join(folder.name for folder in built.folders)
     if quiet:
         print(f"built {names} in {repository}")
@@ -102,6 +124,21 @@ def build(
     if not as_json:
         print(f"\nWritten to {repository}: {names}\n")
         print(howto(built.model, repository, target.value, Path(sys.argv[0]).parent))
+
+
+@app.command()
+def kernel(
+    arch: Arch = None,
+    force: Annotated[bool, typer.Option("--force", help="compile even if it is up to date")] = False,
+) -> None:
+    """Compile the feature kernel's library if it is missing or stale; `build` does so by itself."""
+    from bireme.native.flags import host_architecture
+    from bireme.native.library import library_for, native_folder
+
+    name = arch.value if arch is not None else host_architecture()
+    with _err.status("kernel") as status:
+        library = library_for(name, native_folder(), progress=status.update, force=force)
+    print(library.summary())
 
 
 @app.command()

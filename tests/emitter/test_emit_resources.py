@@ -27,14 +27,17 @@ def test_a_missing_model_source_is_an_error_with_a_remedy(
         resources.model_source("dnn")
 
 
-def test_the_runtime_is_taken_without_caches_and_hidden_files(
+def test_the_runtime_is_taken_without_caches_hidden_files_and_the_kernel_in_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (
         "__init__.py",
         "plan.py",
         "ops/take.py",
-        "kernel.so",
+        "native/libbireme-x86_64.so",
+        "native/libbireme-aarch64.so",
+        "native/rows.c",
+        "native/rows.h",
         "__pycache__/plan.pyc",
         ".ruff_cache/x",
         "old.pyc",
@@ -45,7 +48,7 @@ def test_the_runtime_is_taken_without_caches_and_hidden_files(
     found = resources.runtime_files()
     assert list(found) == sorted(found)
     assert {name: text.decode() for name, text in found.items()} == {
-        name: name for name in ("__init__.py", "kernel.so", "ops/take.py", "plan.py")
+        name: name for name in ("__init__.py", "ops/take.py", "plan.py")
     }
 
 

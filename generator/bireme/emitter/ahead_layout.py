@@ -26,7 +26,11 @@ _ENSEMBLE_NOTE = b"An ensemble has no file of its own, but Triton wants this ver
 
 
 def ahead_files(
-    contract: Contract, ahead: UserAhead, sources: Mapping[str, bytes], runtime: Mapping[str, Writer]
+    contract: Contract,
+    ahead: UserAhead,
+    sources: Mapping[str, bytes],
+    runtime: Mapping[str, Writer],
+    native: Mapping[str, Writer],
 ) -> dict[str, dict[str, Writer]]:
     """Model → path inside its folder → content, but for the configs and the shared files.
 
@@ -35,6 +39,7 @@ def ahead_files(
         ahead: what the compiler made.
         sources: "preprocess", "dnn" → its model.py.
         runtime: the runtime's files, by their paths inside a model's folder.
+        native: the same for the kernel's library, which only feature steps use.
     """
     names = AheadNames(contract.model)
     models: dict[str, dict[str, Writer]] = {
@@ -46,6 +51,7 @@ def ahead_files(
             "1/model.py": sources["preprocess"],
             "1/plan.json": plan.to_json().encode(),
             **runtime,
+            **native,
         }
     networks = (
         Network(names.user_dnn, ahead.user_onnx, {USER: contract.user_width}),

@@ -36,6 +36,7 @@ class Artifacts:
         report: what the compiler found out.
         page: the report as a page (HTML), or None: no page.
         user_ahead: the models of the user side ahead of time, or None: not asked for.
+        native: file name → content, for `bireme_runtime/native/` of every `preprocess`: the kernel's library.
     """
 
     plan: Plan
@@ -46,6 +47,7 @@ class Artifacts:
     report: Mapping[str, Any] = field(default_factory=dict)
     page: bytes | None = None
     user_ahead: UserAhead | None = None
+    native: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def check_artifacts(artifacts: Artifacts, contract: Contract) -> None:

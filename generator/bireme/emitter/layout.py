@@ -4,6 +4,7 @@
 
     <model>/              config.pbtxt  bireme.json  example_request.json  report.json  report.html  1/
     <model>_preprocess/   config.pbtxt  1/model.py  1/plan.json  1/<arenas, vocabularies>  1/bireme_runtime/
+                          1/bireme_runtime/native/libbireme-<architecture>.so
     <model>_dnn/          config.pbtxt  1/model.onnx, and  1/model.py  1/bireme_runtime/  on the cpu target
     <model>_postprocess/  config.pbtxt  1/model.onnx      (gpu target only)
 
@@ -99,6 +100,7 @@ def _configs(artifacts: Artifacts, contract: Contract) -> list[ModelConfig]:
 def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
     """Path inside the repository → content, of everything but the configs and the manifest."""
     runtime = {f"1/bireme_runtime/{name}": content for name, content in runtime_files().items()}
+    native = {f"1/bireme_runtime/native/{name}": content for name, content in artifacts.native.items()}
     ensemble: dict[str, Writer] = {
         "1/README.txt": _ENSEMBLE_NOTE,
         "report.json": _json("report", artifacts.report),
@@ -111,6 +113,7 @@ def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
         "1/model.py": model_source("preprocess"),
         "1/plan.json": artifacts.plan.to_json().encode(),
         **runtime,
+        **native,
         **{f"1/{name}": content for name, content in artifacts.files.items()},
     }
     dnn: dict[str, Writer] = {"1/model.onnx": artifacts.dense_onnx}
@@ -124,7 +127,7 @@ def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
         models[contract.postprocess] = {"1/model.onnx": trim_model(contract)}
     if artifacts.user_ahead is not None:
         sources = {part: model_source(part) for part in ("preprocess", "dnn")}
-        models |= ahead_files(contract, artifacts.user_ahead, sources, runtime)
+        models |= ahead_files(contract, artifacts.user_ahead, sources, runtime, native)
     return {
         f"{model}/{place}": content for model, inner in models.items() for place, content in inner.items()
     }

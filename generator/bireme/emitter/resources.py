@@ -40,6 +40,9 @@ def model_source(part: str) -> bytes:
 def runtime_files() -> dict[str, bytes]:
     """Every file of `bireme_runtime`: path inside the package → content. Caches and hidden files stay out.
 
+    So does the kernel in C: a serving image has no compiler, and of the libraries only that of the image's
+    architecture travels (`Artifacts.native`).
+
     Raises:
         EmitError: the package is not there as files.
     """
@@ -55,4 +58,5 @@ def runtime_files() -> dict[str, bytes]:
 
 def _is_litter(path: Path) -> bool:
     hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
-    return hidden or path.suffix in {".pyc", ".pyo"}
+    compiled = path.parts[0] == "native" and path.suffix in {".c", ".h", ".so"}
+    return hidden or compiled or path.suffix in {".pyc", ".pyo"}
