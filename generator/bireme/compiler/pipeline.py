@@ -24,6 +24,7 @@ from bireme.compiler.fold import fold
 from bireme.compiler.fp16.evidence import gather_evidence
 from bireme.compiler.fp16.precision import Precision, choose_precision, full_precision
 from bireme.compiler.fp16.ranking import Change, Limits
+from bireme.compiler.fp16.strong_types import require_strong_types
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, load
 from bireme.compiler.losses import find_losses
@@ -99,7 +100,8 @@ def compile_model(
 
     Raises:
         SpecError: the spec does not fit the model.
-        CompileError: the model cannot be carried over exactly, naming pass, op or tensor.
+        CompileError: the model cannot be carried over exactly, or TensorRT would not take its dense network,
+            naming pass, op or tensor.
     """
     progress("load")
     model = SavedModel(spec.saved_model, spec.signature, spec.padding)
@@ -135,6 +137,8 @@ def compile_model(
     rowwise = rows_first(converted, [b.name for b in cut.boundaries if b.side == "user"])
     progress("user_once")
     dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, "float32", spec.listwise)
+    if target == "gpu":
+        require_strong_types(dense)  # before the search for a precision, which takes longer
 
     progress("check")
     samples = choose_samples(spec.samples, plan, read_words(cut))
@@ -154,6 +158,8 @@ def compile_model(
             differences["precision"] = check_precision(
                 model, outputs, plan, precision.dense, evidence().requests, folder, spec.precision.tolerance
             )
+            if target == "gpu":
+                require_strong_types(precision.dense)
         limits = Limits(**spec.storage_limits.model_dump())
         stored = store_tables(plan, cut, files, precision.dense, evidence, folder, spec.storage, limits)
     losses = find_losses(spec, precision, stored.changes)

@@ -19,6 +19,7 @@ from bireme.compiler.ahead.frontier import TwoNetworks, cut_at_frontier
 from bireme.compiler.ahead.half_plans import half_plan, needed_files
 from bireme.compiler.check import Checker
 from bireme.compiler.dense import runner
+from bireme.compiler.fp16.strong_types import require_strong_types
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.samples import choose_samples
 from bireme.compiler.tables.export import read_words
@@ -73,7 +74,8 @@ def compile_user_ahead(compiled: Compiled, spec: BuildSpec, scratch: Path | None
         scratch: a folder for temporary files, best where the compiled tables lie; None: the system's.
 
     Raises:
-        CompileError: nothing of the user reaches the scores, or the halves give other scores.
+        CompileError: nothing of the user reaches the scores, the halves give other scores, or TensorRT would
+            not take one of them.
     """
     if compiled.plan.listwise:
         raise CompileError(
@@ -94,6 +96,9 @@ def compile_user_ahead(compiled: Compiled, spec: BuildSpec, scratch: Path | None
     )
     state = _state_name(compiled)
     networks = cut_at_frontier(compiled.dense, state, marks)
+    if compiled.contract.target == "gpu":
+        require_strong_types(networks.user)
+        require_strong_types(networks.items)
     user_plan = half_plan(plan, "user", names.user)
     slice_plan = half_plan(plan, "item", names.slice)
     parts = UserAhead(
