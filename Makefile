@@ -81,6 +81,10 @@ $(FAMILY_PACKAGES)/.installed: examples/families/requirements.txt | $(INSTALLED)
 families: $(FAMILY_PACKAGES)/.installed ## export, compile and compare about 70 model families: docs/families.md
 	$(BIN)/python examples/families/families.py $(FAMILIES_FLAGS)
 
+.PHONY: families-typed
+families-typed: $(FAMILY_PACKAGES)/.installed ## would a strongly typed TensorRT take every family: docs/families_typed.json
+	$(BIN)/python examples/families/families_typed.py $(FAMILIES_FLAGS)
+
 .PHONY: bench-user-ahead
 bench-user-ahead: $(SAVED_MODEL) ## ten slices that share one user against ten requests: ratios, JSON, picture
 	$(BIN)/python perf/user_ahead.py --spec $(SPEC) --out perf/results/user_ahead.json

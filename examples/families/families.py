@@ -20,6 +20,8 @@ from typing import Any
 from catalogue import group_of, names
 from family_table import as_json, as_markdown, one_line
 
+__all__ = ["export", "run_script", "write"]
+
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
 
@@ -55,8 +57,8 @@ def main() -> int:
     good = sum(result["status"] == "builds" for result in results.values())
     print(f"{good} of {len(results)} build within 1e-5")
     if not options.only:
-        _write(options.docs / "families.md", as_markdown(results))
-        _write(options.docs / "families.json", as_json(results))
+        write(options.docs / "families.md", as_markdown(results))
+        write(options.docs / "families.json", as_json(results))
     return 0 if good == len(results) else 1
 
 
@@ -69,27 +71,36 @@ def _result(name: str, folder: Path, packages: Path, limit: int, fresh: bool) ->
         if known["key"] == key:
             return dict(known["result"])
     result = _measured(name, folder, packages, limit)
-    _write(kept, json.dumps({"key": key, "result": result}))
+    write(kept, json.dumps({"key": key, "result": result}))
     return result
 
 
-def _measured(name: str, folder: Path, packages: Path, limit: int) -> dict[str, Any]:
+def export(name: str, folder: Path, packages: Path, limit: int) -> str:
+    """Export a subject, unless these very scripts have done so; what went wrong in one line, or ""."""
+    folder.mkdir(parents=True, exist_ok=True)
     source, exported = _fingerprint(_HERE), folder / "exported"
     if not exported.is_file() or exported.read_text() != source:
         extra = {"PYTHONPATH": str(packages)} if group_of(name).packages else {}
-        failure = _run(["export.py", name, str(folder)], folder / "export.log", limit, extra)
+        failure = run_script(["export.py", name, str(folder)], folder / "export.log", limit, extra)
         if failure:
-            return {"status": "not exported", "reason": failure}
+            return failure
         exported.write_text(source)
+    return ""
+
+
+def _measured(name: str, folder: Path, packages: Path, limit: int) -> dict[str, Any]:
+    failure = export(name, folder, packages, limit)
+    if failure:
+        return {"status": "not exported", "reason": failure}
     (folder / "result.json").unlink(missing_ok=True)
     tells = json.loads((folder / "subject.json").read_text(encoding="utf-8"))["tells"]
-    failure = _run(["measure.py", str(folder)], folder / "measure.log", limit, {})
+    failure = run_script(["measure.py", str(folder)], folder / "measure.log", limit, {})
     if failure:
         return {"status": "failed", "reason": failure, "tells": tells}
     return {"tells": tells, **json.loads((folder / "result.json").read_text(encoding="utf-8"))}
 
 
-def _run(command: list[str], log: Path, limit: int, extra: dict[str, str]) -> str:
+def run_script(command: list[str], log: Path, limit: int, extra: dict[str, str]) -> str:
     """Run one of the scripts beside this one; what went wrong in one line, or nothing."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", **extra}
     with log.open("w", encoding="utf-8") as file:
@@ -119,7 +130,8 @@ def _fingerprint(*folders: Path) -> str:
     return digest.hexdigest()
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
     temporary = path.with_suffix(".partial")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

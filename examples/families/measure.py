@@ -18,11 +18,11 @@ from bireme.compiler.pipeline import Compiled, compile_model
 from bireme.compiler.reporting.report import flops_per_request
 from bireme.errors import BiremeError
 from bireme.requests import Request, to_rows, to_tensors
-from bireme.spec import read_spec
+from bireme.spec import BuildSpec, read_spec
 from bireme_runtime.batching import group_by_bucket, pad_together, trim_apart
 from bireme_runtime.preprocessor import Features, Preprocessor
 
-__all__ = ["COUNTS", "TOLERANCE", "measure"]
+__all__ = ["COUNTS", "TOLERANCE", "measure", "write_spec"]
 
 COUNTS = (1, 7, 64, 500)
 TOLERANCE = 1e-5
@@ -44,17 +44,8 @@ def measure(folder: Path) -> dict[str, Any]:
     """
     about = json.loads((folder / "subject.json").read_text(encoding="utf-8"))
     user, draws = tuple(about["user"]), about["draws"]
-    lines = [json.dumps(make_request(draws, user, count, seed)) for count, seed in _SAMPLES]
-    (folder / "samples.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    fields = {
-        "model": "subject",
-        "saved_model": "saved_model",
-        "samples": "samples.jsonl",
-        "buckets": [8, 64, 512],
-    }
-    (folder / "bireme.yaml").write_text(yaml.safe_dump({**fields, "user": list(user), **about["spec"]}))
     try:
-        spec = read_spec(folder / "bireme.yaml")
+        spec = write_spec(folder)
         compiled = compile_model(spec, "cpu")
     except BiremeError as error:
         return {"status": "refused", "reason": _reason(error, folder)}
@@ -91,6 +82,26 @@ def measure(folder: Path) -> dict[str, Any]:
         "flops": flops_per_request(compiled.dense, COUNTS[-1]),
         "outside": _outside(compiled),
     }
+
+
+def write_spec(folder: Path) -> BuildSpec:
+    """Write a subject's spec (`bireme.yaml`) and sample requests beside its `subject.json`, and read them.
+
+    Raises:
+        SpecError: the subject's part of the spec is wrong.
+    """
+    about = json.loads((folder / "subject.json").read_text(encoding="utf-8"))
+    user = about["user"]
+    lines = [json.dumps(make_request(about["draws"], tuple(user), count, seed)) for count, seed in _SAMPLES]
+    (folder / "samples.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    fields = {
+        "model": "subject",
+        "saved_model": "saved_model",
+        "samples": "samples.jsonl",
+        "buckets": [8, 64, 512],
+    }
+    (folder / "bireme.yaml").write_text(yaml.safe_dump({**fields, "user": user, **about["spec"]}))
+    return read_spec(folder / "bireme.yaml")
 
 
 def _reason(error: BiremeError, folder: Path) -> str:
