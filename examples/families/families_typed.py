@@ -1,4 +1,4 @@
-"""Would a strongly typed TensorRT take every family, built for the gpu target? Writes docs/families_typed.json.
+"""Would a strongly typed TensorRT take every family built for it? Writes docs/families_typed.json.
 
 Each subject is exported and compiled in processes of its own, as for the family table; `typed.py` says what
 is checked. No TensorRT is run.
