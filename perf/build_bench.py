@@ -3,9 +3,9 @@
     python perf/build_bench.py --spec examples/obd/bireme.yaml --out perf/results/build.json
 
 Every build is a process of its own. Time counts from the end of TensorFlow's import. Memory is sampled from
-outside: RssAnon, memory that only this process has and that cannot be dropped, is what the targets are about;
-VmHWM also counts pages of mapped files (TensorFlow's libraries, and the arenas that the check has just read),
-which the system drops when it needs room.
+outside: RssAnon, which only this process has and which cannot be dropped, and VmRSS, which also counts pages
+of mapped files (TensorFlow's libraries, tables). VmHWM is the kernel's own maximum of VmRSS. Fails if a
+build with large tables takes longer, or more memory by VmHWM, than it may.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from ratios import spread
 _PERF = Path(__file__).parent
 _LARGE = 1 << 28  # bytes of tables from which on memory is compared with them: TensorFlow alone takes that
 _EVERY = 0.02  # seconds between two looks at the memory
+_MOST_SECONDS = 180.0
+_MOST_MEMORY = 1.5  # VmHWM over bytes of tables
 _console = Console(stderr=True)
 
 
@@ -43,6 +45,7 @@ class Build:
         seconds: from the end of the imports to the end.
         passes: pass → seconds.
         anonymous: pass → largest RssAnon in bytes.
+        resident: pass → largest VmRSS in bytes.
         found: what the process said of itself (see build_probe.py).
         load: average number of runnable processes when it began.
     """
@@ -50,6 +53,7 @@ class Build:
     seconds: float
     passes: dict[str, float]
     anonymous: dict[str, int]
+    resident: dict[str, int]
     found: dict[str, Any]
     load: float
 
@@ -68,9 +72,9 @@ def measure(spec: Path) -> Build:
     ):
         command = [sys.executable, str(_PERF / "build_probe.py"), str(spec), str(Path(folder) / "repository")]
         process = subprocess.Popen(command, stdout=output, stderr=errors)
-        samples = []
+        samples: list[tuple[float, int, int]] = []
         while process.poll() is None:
-            samples.append((time.monotonic(), anonymous_bytes(process.pid)))
+            samples.append((time.monotonic(), *memory(process.pid)))
             time.sleep(_EVERY)
         output.seek(0)
         errors.seek(0)
@@ -80,31 +84,35 @@ def measure(spec: Path) -> Build:
     return summarise(found, samples, load)
 
 
-def anonymous_bytes(pid: int) -> int:
-    """RssAnon of a process; 0 when it is gone."""
+def memory(pid: int) -> tuple[int, int]:
+    """RssAnon and VmRSS of a process in bytes; 0 when it is gone."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 0
-    lines = [line for line in text.splitlines() if line.startswith("RssAnon:")]
-    return int(lines[0].split()[1]) << 10 if lines else 0
+        return 0, 0
+    found = dict(line.split(":", 1) for line in text.splitlines())
+    anonymous, resident = (int(found.get(key, "0").split()[0]) << 10 for key in ("RssAnon", "VmRSS"))
+    return anonymous, resident
 
 
-def summarise(found: dict[str, Any], samples: Sequence[tuple[float, int]], load: float) -> Build:
+def summarise(found: dict[str, Any], samples: Sequence[tuple[float, int, int]], load: float) -> Build:
     """Passes with their times and their share of the samples. Pure.
 
     Args:
         found: what the process printed; its passes end with "end".
-        samples: (seconds, bytes) in order.
+        samples: (seconds, RssAnon, VmRSS) in order.
         load: see `Build`.
     """
     passes: dict[str, float] = {}
     anonymous: dict[str, int] = {}
+    resident: dict[str, int] = {}
     for (name, begun), (_, ended) in zip(found["passes"], found["passes"][1:], strict=False):
         passes[name] = ended - begun
-        anonymous[name] = max((size for at, size in samples if begun <= at < ended), default=0)
+        mine = [sample for sample in samples if begun <= sample[0] < ended]
+        anonymous[name] = max((sample[1] for sample in mine), default=0)
+        resident[name] = max((sample[2] for sample in mine), default=0)
     total = found["passes"][-1][1] - found["passes"][1][1]
-    return Build(total, passes, anonymous, found, load)
+    return Build(total, passes, anonymous, resident, found, load)
 
 
 def as_data(name: str, builds: Sequence[Build]) -> dict[str, Any]:
@@ -127,6 +135,7 @@ def as_data(name: str, builds: Sequence[Build]) -> dict[str, Any]:
             key: {
                 "seconds": spread([build.passes[key] for build in builds]).median,
                 "anonymous_bytes": max(build.anonymous[key] for build in builds),
+                "resident_bytes": max(build.resident[key] for build in builds),
             }
             for key in builds[0].passes
         },
@@ -136,6 +145,19 @@ def as_data(name: str, builds: Sequence[Build]) -> dict[str, Any]:
         "anonymous_peak_over_tables": peak / tables,
         "high_water_over_tables": high / tables,
     }
+
+
+def missed(case: dict[str, Any]) -> list[str]:
+    """What a case takes more of than it may; only large tables have limits."""
+    if case["table_bytes"] <= _LARGE:
+        return []
+    seconds, ratio = case["seconds"]["median"], case["high_water_over_tables"]
+    faults = []
+    if seconds >= _MOST_SECONDS:
+        faults.append(f"{case['case']}: {seconds:.0f} s, {_MOST_SECONDS:.0f} are allowed")
+    if ratio >= _MOST_MEMORY:
+        faults.append(f"{case['case']}: VmHWM is {ratio:.2f} × the tables, {_MOST_MEMORY} are allowed")
+    return faults
 
 
 def show(cases: Sequence[dict[str, Any]]) -> Table:
@@ -150,6 +172,7 @@ def show(cases: Sequence[dict[str, Any]]) -> Table:
         "RssAnon",
         "/ tables",
         "VmHWM",
+        "/ tables ",
     ):
         table.add_column(column)
     for case in cases:
@@ -163,6 +186,7 @@ def show(cases: Sequence[dict[str, Any]]) -> Table:
             f"{case['anonymous_peak_bytes'] / 1e6:.0f} MB",
             f"{case['anonymous_peak_over_tables']:.2f}" if case["table_bytes"] > _LARGE else "",
             f"{case['high_water_bytes'] / 1e6:.0f} MB",
+            f"{case['high_water_over_tables']:.2f}" if case["table_bytes"] > _LARGE else "",
         )
     return table
 
@@ -211,7 +235,10 @@ def main() -> None:
                 builds.append(measure(spec))
             cases.append(as_data(name, builds))
             write_json(given.out, {"machine": describe(), "cases": cases})
-    Console(width=130).print(show(cases))
+    Console(width=140).print(show(cases))
+    faults = [fault for case in cases for fault in missed(case)]
+    if faults:
+        sys.exit("\n".join(faults))
 
 
 if __name__ == "__main__":

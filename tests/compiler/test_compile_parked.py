@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from bireme.compiler.tables import parked
-from bireme.compiler.tables.parked import park
+from bireme.compiler.tables.mapped import let_go, mappings
+from bireme.compiler.tables.parked import park, parking
 
 
 def values(*shape: int, dtype: Any = np.float32) -> Any:
@@ -27,10 +28,11 @@ def test_values_and_shape_stay(
     monkeypatch.setattr(parked, "LARGE", 0)
     wanted = values(*shape, dtype=dtype)
     variable = tf.Variable(wanted)
-    let_go = park([variable], tmp_path)
+    park([variable], tmp_path)
+    assert len(mappings(tmp_path)) == 1
     for _ in range(2):
         assert np.array_equal(variable.numpy(), wanted)
-        let_go()
+        let_go(tmp_path)
     assert variable.shape == shape
     assert list(tmp_path.iterdir()) == []  # the file has no name
 
@@ -67,10 +69,75 @@ def test_without_a_place_it_stays_in_memory(monkeypatch: pytest.MonkeyPatch, tmp
     assert np.array_equal(variable.numpy(), values(10, 16))
 
 
+class Tables(tf.Module):
+    """Variables of several kinds, of which a signature reads all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = [tf.Variable(values(rows, 16)) for rows in (100, 7, 300, 50)]
+        self.half = tf.Variable(values(90, 16, dtype=np.float16))
+        self.names = tf.Variable(["a", "b"])
+        self.seen = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+        self.seen.insert(["a"], [3])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    def look(self, ids: Any) -> Any:
+        found = sum(tf.gather(table, ids) for table in self.tables) + tf.cast(
+            tf.gather(self.half, ids), tf.float32
+        )
+        return {"rows": found, "seen": self.seen.lookup(tf.gather(self.names, ids % 2))}
+
+
+@pytest.mark.parametrize(("group", "most"), [(1 << 20, 1), (8000, 4), (1, 5)])
+def test_a_model_is_restored_into_files_group_after_group(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, group: int, most: int
+) -> None:
+    monkeypatch.setattr(parked, "LARGE", 64)
+    monkeypatch.setattr(parked, "GROUP", group)
+    made = Tables()
+    tf.saved_model.save(made, str(tmp_path / "model"), signatures=made.look)
+    place = tmp_path / "place"
+    place.mkdir()
+    with parking(place):
+        model = tf.saved_model.load(str(tmp_path / "model"))
+    files = len(mappings(place))
+    assert most - 2 < files <= most
+    park([*model.tables, model.half, model.names], place)
+    assert len(mappings(place)) == files  # they are there already
+    look = model.signatures["serving_default"]
+    ids = np.array([0, 6, 3])
+    for _ in range(2):
+        found = look(tf.constant(ids))
+        assert np.array_equal(found["rows"], made.look(ids)["rows"])
+        assert found["seen"].numpy().tolist() == [3, 3, -1]
+        for saved, loaded in zip([*made.tables, made.half], [*model.tables, model.half], strict=True):
+            assert np.array_equal(saved.numpy(), loaded.numpy())
+        let_go(place)
+
+
+def test_a_full_disk_restores_into_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(parked, "LARGE", 64)
+    made = Tables()
+    tf.saved_model.save(made, str(tmp_path / "model"), signatures=made.look)
+    with parking(tmp_path / "missing"):
+        model = tf.saved_model.load(str(tmp_path / "model"))
+    assert np.array_equal(model.tables[2].numpy(), made.tables[2].numpy())
+
+
+def test_a_thousand_tables_keep_few_files_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(parked, "LARGE", 0)
+    monkeypatch.setattr(parked, "GROUP", 1)
+    variables = [tf.Variable(values(4, 4)) for _ in range(1000)]
+    park(variables, tmp_path)
+    assert 90 <= len(mappings(tmp_path)) <= 120
+    assert all(np.array_equal(variable.numpy(), values(4, 4)) for variable in variables)
+
+
 MEMORY = """
 import sys
 from pathlib import Path
 from bireme.compiler.graph import tf
+from bireme.compiler.tables.mapped import let_go
 from bireme.compiler.tables.parked import park
 
 def anonymous():
@@ -82,11 +149,11 @@ def status(key):
 
 table = tf.Variable(tf.random.stateless_uniform([2_000_000, 32], [1, 2]))
 before = anonymous()
-let_go = park([table], Path(sys.argv[1]))
+park([table], Path(sys.argv[1]))
 after, unread = anonymous(), status("RssFile")
 tf.reduce_sum(table)
 read = status("RssFile")
-let_go()
+let_go(Path(sys.argv[1]))
 print(before, after, read - unread, status("RssFile") - unread)
 """
 

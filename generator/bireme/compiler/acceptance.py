@@ -18,6 +18,7 @@ from bireme.compiler.fp16.emulate import emulated
 from bireme.compiler.graph import Graph
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.samples import Samples
+from bireme.compiler.tables.mapped import let_go
 from bireme.compiler.tables.tidy import give_back
 from bireme.requests import Request, pad_rows
 from bireme_runtime.plan import Plan
@@ -66,7 +67,11 @@ def check_passes(
     checker = Checker(_expected(outputs, tried), TOLERANCE)
     for name, graph in graphs.items():
         run = as_function(graph)
-        checker(name, _joined([run(values) for values in rows]))
+        found = []
+        for values in rows:
+            found.append(run(values))
+            let_go(folder)
+        checker(name, _joined(found))
         del run
         give_back()
     run_rowwise, run_dense = runner(rowwise), runner(dense)

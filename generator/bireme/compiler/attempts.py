@@ -9,6 +9,7 @@ from pathlib import Path
 from bireme.compiler.check import Arrays
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.samples import Samples
+from bireme.compiler.tables.mapped import let_go
 from bireme.errors import CompileError
 from bireme.requests import Request, to_rows, to_tensors
 from bireme_runtime.plan import Plan
@@ -41,7 +42,7 @@ def try_requests(model: SavedModel, plan: Plan, folder: Path, requests: Sequence
         CompileError: the plan or the original refuses one.
     """
     preprocessor = _open(plan, folder)
-    return [_try(model, preprocessor, request) for request in requests]
+    return [_try(model, preprocessor, folder, request) for request in requests]
 
 
 def try_samples(model: SavedModel, plan: Plan, folder: Path, samples: Samples) -> list[Attempt]:
@@ -51,11 +52,11 @@ def try_samples(model: SavedModel, plan: Plan, folder: Path, samples: Samples) -
         CompileError: the plan or the original refuses one of the user's, the plan another, or both all.
     """
     preprocessor = _open(plan, folder)
-    attempts = [_try(model, preprocessor, request) for request in samples.given]
+    attempts = [_try(model, preprocessor, folder, request) for request in samples.given]
     works = False
     for request in (*samples.made, samples.sparse):
         try:
-            attempts.append(_try(model, preprocessor, request))
+            attempts.append(_try(model, preprocessor, folder, request))
             works = True
         except CompileError:
             # The sparse one is the last of the made-up ones less what has a default: then that is at fault.
@@ -74,8 +75,13 @@ def try_samples(model: SavedModel, plan: Plan, folder: Path, samples: Samples) -
 def taken(plan: Plan, folder: Path, requests: Sequence[Request]) -> list[tuple[Request, Features]]:
     """Those of some requests that the CPU side takes, and what it makes of them."""
     preprocessor = _open(plan, folder)
-    tried = [(r, preprocessor.run([to_tensors(plan.features, r)])[0]) for r in requests]
-    return [(request, half) for request, half in tried if isinstance(half, Features)]
+    tried = []
+    for request in requests:
+        half = preprocessor.run([to_tensors(plan.features, request)])[0]
+        let_go(folder)
+        if isinstance(half, Features):
+            tried.append((request, half))
+    return tried
 
 
 def _open(plan: Plan, folder: Path) -> Preprocessor:
@@ -83,16 +89,19 @@ def _open(plan: Plan, folder: Path) -> Preprocessor:
     return Preprocessor.open(folder)
 
 
-def _try(model: SavedModel, preprocessor: Preprocessor, request: Request) -> Attempt:
+def _try(model: SavedModel, preprocessor: Preprocessor, folder: Path, request: Request) -> Attempt:
     features = preprocessor.plan.features
     # First, because this refuses what would fail somewhere inside TensorFlow.
     half = preprocessor.run([to_tensors(features, request)])[0]
+    let_go(folder)
     if isinstance(half, RequestError):
         hint = "correct `samples`, or `defaults`, in the spec"
         raise CompileError("pass split", f"refuses a sample request: {half}", hint)
     rows = to_rows(features, request)
     # The original sees a sequence as it was sent: that padding changes nothing is checked, not assumed.
-    return Attempt(request, rows, half, model.predict(fill_unused(model, rows, features)))
+    predicted = model.predict(fill_unused(model, rows, features))
+    let_go(folder)
+    return Attempt(request, rows, half, predicted)
 
 
 def _original_takes(model: SavedModel, plan: Plan, request: Request) -> bool:

@@ -34,7 +34,7 @@ from bireme.compiler.rows.rows_first import rows_first
 from bireme.compiler.rows.user_once import user_once
 from bireme.compiler.samples import choose_samples
 from bireme.compiler.tables.export import export_files, read_words
-from bireme.compiler.tables.parked import park
+from bireme.compiler.tables.parked import park, parking
 from bireme.compiler.tables.staged import stage
 from bireme.compiler.tables.storage_check import store_tables
 from bireme.compiler.tables.vocabularies import check_ids
@@ -104,8 +104,10 @@ def compile_model(
             naming pass, op or tensor.
     """
     progress("load")
-    model = SavedModel(spec.saved_model, spec.signature, spec.padding)
-    let_go = park(model.function.graph.variables, scratch) if scratch is not None else _nothing
+    with parking(scratch):
+        model = SavedModel(spec.saved_model, spec.signature, spec.padding)
+    if scratch is not None:
+        park(model.function.graph.variables, scratch)
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs, spec.lengths)}
     check_task_names(graphs["load"].outputs)
     refuse_impure(graphs["load"])
@@ -144,7 +146,7 @@ def compile_model(
     samples = choose_samples(spec.samples, plan, read_words(cut))
     outputs = spec.outputs or {name: name for name in model.outputs}
     with _folder(scratch) as folder:
-        files = stage(export_files(plan, cut), folder, let_go)
+        files = stage(export_files(plan, cut), folder)
         differences = check_passes(model, outputs, graphs, plan, cut, rowwise, dense, samples, folder)
         precision = full_precision(dense)
         evidence = functools.cache(
@@ -227,10 +229,6 @@ def _nothing_to_rank(why: str) -> SpecError:
         f"leaves nothing to rank: {why or 'the scores read no input at all'}",
         "leave out of `user` what differs between candidates; a model of the user alone is no ranking model",
     )
-
-
-def _nothing() -> None:
-    pass
 
 
 @contextlib.contextmanager

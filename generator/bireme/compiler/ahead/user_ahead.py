@@ -23,6 +23,7 @@ from bireme.compiler.fp16.strong_types import require_strong_types
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.samples import choose_samples
 from bireme.compiler.tables.export import read_words
+from bireme.compiler.tables.mapped import let_go
 from bireme.errors import CompileError
 from bireme.requests import Request, part_for, to_tensors
 from bireme.spec import BuildSpec
@@ -164,6 +165,7 @@ def _check(
             expected.append(whole({"user": all_at_once.user, "items": all_at_once.items}))
             state = user({"user": ahead.user})[parts.state]
             found.append(items({parts.state: state, "items": later.items}))
+            let_go(Path(folder))
     half_precision = any(piece.dtype == "float16" for piece in networks.pieces)
     checker = Checker(_joined(expected), TOLERANCE_FP16 if half_precision else TOLERANCE)
     checker("user_ahead", _joined(found))

@@ -15,6 +15,7 @@ import numpy as np
 
 from bireme.compiler.attempts import Attempt
 from bireme.compiler.cut.boundary import Boundary
+from bireme.compiler.tables.mapped import let_go
 from bireme.errors import CompileError
 from bireme.requests import to_tensors
 from bireme_runtime.plan import Plan, Side, Subgraph
@@ -47,6 +48,7 @@ def check_apart(plan: Plan, folder: Path, boundaries: Sequence[Boundary], tried:
     preprocessor.plan = replace(plan, listwise=False)
     tensors = [to_tensors(plan.features, attempt.request) for attempt in tried]
     together = preprocessor.run(tensors)
+    let_go(folder)
     items = {feature.name for feature in plan.features if feature.side == "item"}
     for sent, attempt, found in zip(tensors, tried, together, strict=True):
         half = attempt.half
@@ -55,6 +57,7 @@ def check_apart(plan: Plan, folder: Path, boundaries: Sequence[Boundary], tried:
             one = slice(index, index + 1)
             part = {name: array[:, one] if name in items else array for name, array in sent.items()}
             _compare(boundaries, half.user, half.items[:, one], preprocessor.run([part])[0])
+        let_go(folder)
 
 
 def _compare(boundaries: Sequence[Boundary], user: Array, items: Array, found: Any) -> None:

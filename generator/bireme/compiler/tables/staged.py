@@ -38,15 +38,12 @@ class Staged:
                 self.write(path)
 
 
-def stage(
-    files: Mapping[str, Write], folder: Path, after: Callable[[], None] = lambda: None
-) -> dict[str, Staged]:
+def stage(files: Mapping[str, Write], folder: Path) -> dict[str, Staged]:
     """Write every file into `folder`.
 
     Args:
         files: file name → what writes it.
         folder: where to.
-        after: called after each file.
 
     Returns:
         File name → what puts that file somewhere else.
@@ -57,7 +54,6 @@ def stage(
     for name, write in files.items():
         try:
             write(folder / name)
-            after()
         except OSError as error:
             raise CompileError(
                 f"file '{name}'",

@@ -14,6 +14,7 @@ import numpy as np
 
 from bireme.compiler.rules.lower_pools import OneHotRows
 from bireme.compiler.rules.partitioned import Shards
+from bireme.compiler.tables.mapped import let_go
 from bireme.compiler.tables.storage import encode
 from bireme_runtime.plan import Table
 
@@ -22,6 +23,8 @@ __all__ = ["row_chunks", "write_arena"]
 Array = np.ndarray[Any, Any]
 #: Bytes of a piece: large against what reading one costs, small against any table that matters.
 CHUNK = 32 << 20
+#: Bytes after which the pages of a parked variable go back that were read for them.
+_LET_GO = 256 << 20
 
 
 def write_arena(tables: Sequence[Table], variables: Mapping[str, Any], path: Path) -> None:
@@ -32,10 +35,16 @@ def write_arena(tables: Sequence[Table], variables: Mapping[str, Any], path: Pat
         variables: table name → tf.Variable [rows, width], or several that are one table.
         path: the file.
     """
+    read = 0
     with path.open("wb") as file:
         for table in tables:
             for rows in row_chunks(variables[table.name]):
                 file.write(np.ascontiguousarray(encode(rows, table)).view(np.uint8).data)
+                read += rows.nbytes
+                if read >= _LET_GO:
+                    let_go(path.parent)
+                    read = 0
+    let_go(path.parent)
 
 
 def row_chunks(variable: Any, size: int | None = None) -> Iterator[Array]:
