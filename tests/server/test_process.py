@@ -196,6 +196,30 @@ def test_a_python_that_forgets_to_stop_leaves_nothing(tmp_path: Path) -> None:
     assert list(Path("/dev/shm").glob(f"bireme_{parent}_*")) == []
 
 
+def test_the_next_server_removes_what_killed_ones_left(tmp_path: Path) -> None:
+    """Everybody is killed at once, who would have cleaned up too."""
+    script = (
+        "import sys, time; from pathlib import Path; from bireme.server.process import TritonServer\n"
+        f"s = TritonServer(Path({str(shop(tmp_path))!r}), exit_timeout=0)\n"
+        "s.start(); print(s._prefix, s.pid, flush=True); time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    prefix, pid = parent.stdout.readline().split()
+    stubs = live_stubs(prefix)
+    assert stubs
+    for number in (parent.pid, int(pid), *stubs):
+        os.kill(number, signal.SIGKILL)
+    parent.communicate(timeout=10)
+    deadline = time.monotonic() + 10
+    while live_stubs(prefix) or Path(f"/proc/{pid}/exe").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert list(Path("/dev/shm").glob(f"{prefix}*")), "Triton cleans up by itself: clear_stale is not needed"
+    with TritonServer(shop(tmp_path / "next"), exit_timeout=0):
+        assert not list(Path("/dev/shm").glob(f"{prefix}*"))
+
+
 def test_another_servers_readiness_is_not_taken_for_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

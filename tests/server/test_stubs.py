@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.server.stubs import clear, dead_stubs, live_stubs
+from bireme.server.stubs import clear, clear_stale, dead_stubs, live_stubs, new_prefix
 
 STUB = "/x/triton_python_backend_stub"
 
@@ -74,3 +74,26 @@ def test_a_dead_stub_is_one_that_its_server_has_not_buried(tmp_path: Path) -> No
         time.sleep(0.01)
     os.waitpid(child, 0)
     assert dead_stubs(os.getpid()) == set()
+
+
+def test_stale_memory_goes_and_that_of_living_servers_stays() -> None:
+    dead, alive, orphan = new_prefix(), new_prefix(), new_prefix()
+    _, pid, namespace, *_ = dead.split("_")
+    assert int(pid) == os.getpid()
+    elsewhere = dead.replace(f"_{namespace}_", "_1_")  # of a container whose processes we cannot see
+    unknown = dead.replace(f"_{namespace}_", "_0_")
+    regions = {p: Path(f"/dev/shm/{p}1") for p in (dead, alive, orphan, elsewhere, unknown, "bireme_mine_")}
+    server = _sleep("/b/tritonserver", f"--backend-config=python,shm-region-prefix-name={alive}")
+    stub = _sleep(STUB, "/r/ctr_dnn/1/model.py", f"{orphan}ab12", "ctr_dnn_0_0")
+    try:
+        for region in regions.values():
+            region.touch()
+        clear_stale()
+        left = {prefix for prefix, region in regions.items() if region.exists()}
+        assert left == regions.keys() - {dead}
+    finally:
+        for process in (server, stub):
+            process.kill()
+            process.wait()
+        for region in regions.values():
+            region.unlink(missing_ok=True)

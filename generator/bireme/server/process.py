@@ -10,7 +10,6 @@ import signal
 import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,7 @@ from bireme.server.locate import Installation, locate
 from bireme.server.ports import Ports, choose
 from bireme.server.reasons import find_reason
 from bireme.server.repository import check_repository
-from bireme.server.stubs import clear, dead_stubs, live_stubs
+from bireme.server.stubs import clear, clear_stale, dead_stubs, live_stubs, new_prefix
 
 __all__ = ["TritonServer"]
 
@@ -64,7 +63,7 @@ class TritonServer:
         self._flags = tuple(flags)
         self._installation = installation
         self._exit_timeout = exit_timeout
-        self._prefix = f"bireme_{os.getpid()}_{uuid.uuid4().hex[:12]}_"
+        self._prefix = new_prefix()
         self._process: subprocess.Popen[bytes] | None = None
         self._stubs: dict[int, str] = {}
         self._temporary_log: Path | None = None
@@ -102,6 +101,7 @@ class TritonServer:
             raise ServerError("tritonserver", "was started already", "stop it first")
         models = check_repository(self.repository)
         installation = self._installation or locate()
+        clear_stale()
         self.ports = choose(self.ports or Ports(0, 0, 0), self.host)
         try:
             self._spawn(installation)

@@ -9,14 +9,41 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
+import uuid
 from pathlib import Path
 
-__all__ = ["clear", "dead_stubs", "live_stubs"]
+__all__ = ["clear", "clear_stale", "dead_stubs", "live_stubs", "new_prefix"]
 
 _SHARED_MEMORY = Path("/dev/shm")
 _STUB = "triton_python_backend_stub"
+_PREFIX = re.compile(r"bireme_\d+_(\d+)_[0-9a-f]{12}_")
+
+
+def new_prefix() -> str:
+    """A prefix of shared-memory regions for one server, never used before.
+
+    It says who started the server, and in which namespace of process ids: a container may share /dev/shm with
+    others whose processes it cannot see.
+    """
+    return f"bireme_{os.getpid()}_{_namespace()}_{uuid.uuid4().hex[:12]}_"
+
+
+def clear_stale() -> None:
+    """Remove the shared memory of servers that are gone, which were killed before they could do it.
+
+    Triton leaves its regions behind when it is killed; if whoever started it is killed too, nobody is left.
+    """
+    # In this order: a region that was there before, and has no server, will never have one.
+    regions = [(region, _PREFIX.match(region.name)) for region in _SHARED_MEMORY.glob("bireme_*")]
+    running = "\n".join("\n".join(arguments) for arguments in _carriers("bireme_").values())
+    for region, prefix in regions:
+        if prefix is None or prefix[1] == "0" or prefix[1] != _namespace() or prefix[0] in running:
+            continue
+        with contextlib.suppress(OSError):  # another user's
+            region.unlink(missing_ok=True)
 
 
 def live_stubs(prefix: str) -> dict[int, str]:
@@ -66,6 +93,14 @@ def _carriers(prefix: str) -> dict[int, list[str]]:
         if any(prefix in argument for argument in arguments):
             found[int(entry.name)] = arguments
     return found
+
+
+def _namespace() -> str:
+    """Of process ids; "0": unknown."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "0"
 
 
 def _is_instance(argument: str) -> bool:
