@@ -92,6 +92,19 @@ bench-user-ahead: $(SAVED_MODEL) ## ten slices that share one user against ten r
 .PHONY: bench-build
 bench-build: $(SAVED_MODEL) ## what a build takes: the example, and 300 features with 2 GB of tables
 	$(BIN)/python perf/build_bench.py --spec $(SPEC) --single --out perf/results/build.json
+
+.PHONY: bench-memory
+bench-memory: $(INSTALLED) ## 4 instances, 2 GB of tables: memory, huge pages, what SIGKILL leaves; kinds of pages
+	$(BIN)/python perf/memory.py --out perf/results/memory.json
+	$(BIN)/python perf/micro/page_kinds.py --out perf/results/page_kinds.json
+
+# How long the load lasts: make soak MINUTES=30.
+MINUTES ?= 10
+
+.PHONY: soak
+soak: $(SAVED_MODEL) ## 10 minutes at full load: memory of the server and its processes over time, flat or not
+	$(BIN)/python perf/soak.py --spec $(SPEC) --minutes $(MINUTES) --out perf/results/soak.json
+
 .PHONY: precision
 precision: $(INSTALLED) ## what FP16 costs in AUC and ranks, on models trained on the spot: table, JSON, picture
 	$(BIN)/python perf/precision.py --out perf/results/precision.json

@@ -265,6 +265,7 @@ def test_who_holds_the_lock_for_ever_is_not_waited_for(
     arena: Arena, large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_store, "_PATIENCE", 0.2)
+    monkeypatch.setattr(local_store, "_PATIENCE_PER_BYTE", 0)
     with arena.path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         begin = time.monotonic()

@@ -35,8 +35,8 @@ from .tables import Arena, Array, describe_arenas
 
 __all__ = ["POLICIES", "VARIABLE", "LocalStore"]
 
-#: What to do for huge pages: "auto", as above; "file", the same without a copy; "copy", always a copy, of
-#: small arenas too; "off", map the files and leave the rest to the system.
+#: What to do for huge pages: "auto", as above; "file", the same without a copy, for small arenas too; "copy",
+#: always a copy; "off", map the files and leave the rest to the system.
 POLICIES = ("auto", "file", "copy", "off")
 #: The environment variable that says it, since it depends on the host, not on the model.
 VARIABLE = "BIREME_HUGE_PAGES"
@@ -48,7 +48,8 @@ ENOUGH = 0.9
 # A copy is made if this many times its size is available: it cannot be dropped when memory gets short.
 ROOM = 2
 _PROBE = 16 << 20  # bytes that are read anew before the whole file is
-_PATIENCE = 300.0  # seconds to wait for others who hold the lock
+# Seconds to wait for others who hold the lock; a copy of 10^9 bytes took 2 to 16 s, busy as the host was.
+_PATIENCE, _PATIENCE_PER_BYTE = 60.0, 60e-9
 _PAUSE = 0.02
 
 
@@ -102,7 +103,7 @@ def open_arena(arena: Arena, policy: str) -> Opened:
             return _plain(arena, file, "mapped file; huge pages are off")
         if not step:
             return _plain(arena, file, "mapped file; this kernel has no transparent huge pages")
-        if policy != "copy" and arena.size < max(SMALLEST, 2 * step):
+        if policy == "auto" and arena.size < max(SMALLEST, 2 * step):
             return _plain(arena, file, "mapped file; too small to gain from huge pages")
         try:
             with _turn(file):
@@ -218,14 +219,15 @@ def _turn(file: int) -> Iterator[None]:
     Raises:
         OSError: the file system has no locks, or others hold it too long.
     """
-    deadline = time.monotonic() + _PATIENCE
+    patience = _PATIENCE + _PATIENCE_PER_BYTE * os.fstat(file).st_size
+    deadline = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"others have held the file's lock for {_PATIENCE:g} s") from None
+                raise TimeoutError(f"others have held the file's lock for {patience:.0f} s") from None
             time.sleep(_PAUSE)
     try:
         yield
@@ -234,4 +236,4 @@ def _turn(file: int) -> Iterator[None]:
 
 
 def _mb(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"
+    return f"{size / 1e6:.0f} MB" if size >= 1e6 or not size else f"{size / 1e3:.0f} kB"
