@@ -12,7 +12,7 @@ __all__ = ["draw"]
 _NAMES = {
     "auto": "auto: what the host\ngives best",
     "copy": "copy: one copy\nin memory",
-    "off": "off: plain\nmapped file",
+    "off": "off: only the rows\nthat were asked for",
 }
 
 
