@@ -26,7 +26,7 @@ __all__ = ["typed"]
 
 
 def typed(folder: Path) -> dict[str, Any]:
-    """Result of one subject as JSON values: faults a typing, how much is FP16, ops with their types.
+    """Result of one subject as JSON values: faults of each typing that has any, Casts, ops with their types.
 
     Args:
         folder: holds `saved_model/` and `subject.json`; gets the spec and its sample requests.
@@ -46,11 +46,12 @@ def typed(folder: Path) -> dict[str, Any]:
         "every other node": to_half(full, forced | others, "float16"),
     }
     faults = {
-        name: [f"{fault.where} {fault.message}" for fault in type_faults(model)]
+        name: [f"{fault.where} {fault.message}" for fault in found]
         for name, model in typings.items()
+        if (found := type_faults(model))
     }
     return {
-        "status": "faults" if any(faults.values()) else "typed",
+        "status": "faults" if faults else "typed",
         "faults": faults,
         "casts": {name: _casts(model) for name, model in typings.items()},
         "kept_fp32": len(compiled.precision.kept),

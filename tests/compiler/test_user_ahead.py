@@ -18,11 +18,12 @@ from bireme.ahead import make_marks
 from bireme.compiler.ahead.frontier import TwoNetworks, cut_at_frontier
 from bireme.compiler.ahead.half_plans import half_plan, needed_files
 from bireme.compiler.ahead.user_ahead import Ahead, compile_user_ahead
-from bireme.compiler.ahead.user_ahead_costs import add_to_report, matrix_flops, saved_share
+from bireme.compiler.ahead.user_ahead_costs import add_to_report, saved_share
 from bireme.compiler.ahead.user_ahead_timing import add_timing
 from bireme.compiler.dense import runner
 from bireme.compiler.pipeline import compile_model
 from bireme.compiler.reporting.report import as_data
+from bireme.compiler.rows.costs import flops_per_request
 from bireme.errors import CompileError
 from bireme.spec import BuildSpec
 from bireme_runtime.plan import Feature, HashBucket, Numeric, Plan, Table
@@ -109,9 +110,9 @@ def test_what_only_the_user_decides_is_not_computed_again() -> None:
     assert cut.width == len(MARKS) + 4
     assert ops(cut.items).count("MatMul") == 1
     assert cut.nodes_ahead == 4
-    assert matrix_flops(tower, 10) == 2 * (6 * 50 + 50 * 4 + 10 * 3 * 4)
-    assert matrix_flops(cut.user, 10) == 2 * (6 * 50 + 50 * 4)
-    assert matrix_flops(cut.items, 10) == 2 * 10 * 3 * 4
+    assert flops_per_request(tower, 10) == 2 * (6 * 50 + 50 * 4 + 10 * 3 * 4)
+    assert flops_per_request(cut.user, 10) == 2 * (6 * 50 + 50 * 4)
+    assert flops_per_request(cut.items, 10) == 2 * 10 * 3 * 4
     halves = {"user": rng.normal(size=(2, 6)).astype(np.float32), "items": np.ones((2, 9, 3), np.float32)}
     np.testing.assert_allclose(scores_of(cut, halves)["score"], runner(tower)(halves)["score"], atol=1e-6)
 
@@ -360,7 +361,7 @@ def test_the_report_counts_both_halves(zoo: Zoo, ahead: Ahead) -> None:
     assert section["candidates"] == compiled.plan.buckets[-1] == 64
     for key in ("feature_values", "flops"):
         assert counts["one_shot"][key] == counts["user"][key] + counts["slice"][key]
-    assert counts["one_shot"]["flops"] == matrix_flops(compiled.dense, 64)
+    assert counts["one_shot"]["flops"] == flops_per_request(compiled.dense, 64)
     one_shot, user, piece = (counts[part]["flops"] for part in ("one_shot", "user", "slice"))
     assert section["saved"]["flops"] == pytest.approx(1 - (user + 10 * piece) / (10 * one_shot))
     assert section["state_bytes"] == 4 * ahead.parts.width

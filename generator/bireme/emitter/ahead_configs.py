@@ -14,6 +14,7 @@ from bireme.emitter.configs import (
     PREPROCESS_INSTANCES,
     WIRE,
     add_scores,
+    connect_scores,
     feature_inputs,
     merge_what_waits,
     on_cpu,
@@ -179,15 +180,7 @@ def _slice_ensemble(contract: Contract, ahead: UserAhead, names: AheadNames) -> 
     preprocess.output_map[ITEMS] = items
     dnn = config.ensemble_scheduling.step.add(model_name=names.slice_dnn, model_version=-1)
     dnn.input_map.update({ahead.state: ahead.state, ITEMS: items})
-    if contract.target == "cpu":
-        dnn.output_map.update({task: task for task in contract.tasks})
-        return config
-    preprocess.output_map[COUNT] = count
-    dnn.output_map.update(padded)
-    postprocess = config.ensemble_scheduling.step.add(model_name=contract.postprocess, model_version=-1)
-    postprocess.input_map.update({name: padded[task] for task, name in padded_names(contract).items()})
-    postprocess.input_map[COUNT] = count
-    postprocess.output_map.update({task: task for task in contract.tasks})
+    connect_scores(config, contract, padded, count)
     return config
 
 

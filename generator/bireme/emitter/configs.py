@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelInstanceGroup
 
@@ -21,6 +22,7 @@ __all__ = [
     "PREPROCESS_INSTANCES",
     "WIRE",
     "add_scores",
+    "connect_scores",
     "feature_inputs",
     "merge_what_waits",
     "model_configs",
@@ -234,16 +236,29 @@ def _ensemble(contract: Contract) -> ModelConfig:
     preprocess.output_map.update(between)
     dnn = config.ensemble_scheduling.step.add(model_name=contract.dnn, model_version=-1)
     dnn.input_map.update(between)
+    connect_scores(config, contract, padded, count)
+    return config
+
+
+def connect_scores(config: ModelConfig, contract: Contract, padded: Mapping[str, str], count: str) -> None:
+    """Lead an ensemble's scores out: as the DNN gives them, or cut by `postprocess` where they are padded.
+
+    Args:
+        config: an ensemble with two steps, `preprocess` and the DNN.
+        contract: target and tasks.
+        padded: task → what its padded scores are called in the ensemble.
+        count: what the number of candidates is called there.
+    """
+    preprocess, dnn = config.ensemble_scheduling.step
     if contract.target == "cpu":
         dnn.output_map.update({task: task for task in contract.tasks})
-        return config
+        return
     preprocess.output_map[COUNT] = count
     dnn.output_map.update(padded)
     postprocess = config.ensemble_scheduling.step.add(model_name=contract.postprocess, model_version=-1)
     postprocess.input_map.update({name: padded[task] for task, name in padded_names(contract).items()})
     postprocess.input_map[COUNT] = count
     postprocess.output_map.update({task: task for task in contract.tasks})
-    return config
 
 
 def on_cpu(config: ModelConfig, count: int) -> None:

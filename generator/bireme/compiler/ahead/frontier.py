@@ -20,6 +20,7 @@ import onnx
 
 from bireme.compiler.dense import runner
 from bireme.compiler.rows.canonical import canonicalise
+from bireme.compiler.sound import require_sound
 from bireme.errors import CompileError
 
 __all__ = ["Piece", "TwoNetworks", "cut_at_frontier"]
@@ -240,14 +241,7 @@ class _Cut:
             graph, opset_imports=list(self.dense.opset_import), ir_version=self.dense.ir_version
         )
         canonicalise(model)  # which also drops what the outputs do not need
-        try:
-            onnx.checker.check_model(model, full_check=True)
-        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise CompileError(
-                "pass user_ahead",
-                f"made an invalid graph: {' '.join(str(error).split())}",
-                "a fault of the compiler, not of your model: please report it with the model's graph",
-            ) from error
+        require_sound(model, "user_ahead")
         return model
 
 

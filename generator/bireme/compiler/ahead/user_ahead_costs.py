@@ -14,13 +14,13 @@ import numpy as np
 import onnx
 
 from bireme.compiler.ahead.user_ahead import Ahead
-from bireme.compiler.dense import runner
 from bireme.compiler.pipeline import Compiled
+from bireme.compiler.rows.costs import flops_per_request
 from bireme.requests import Request, part_for, to_tensors
 from bireme_runtime.batching import bucket_for
 from bireme_runtime.plan import Feature
 
-__all__ = ["SLICES", "add_to_report", "matrix_flops", "resized", "saved_share"]
+__all__ = ["SLICES", "add_to_report", "resized", "saved_share"]
 
 #: What the report speaks of: 5,000 candidates in slices of 500, or of the largest bucket if that is smaller.
 SLICES, _CANDIDATES = 10, 500
@@ -42,7 +42,7 @@ def add_to_report(report: dict[str, Any], compiled: Compiled, ahead: Ahead) -> N
         counts[what] = {
             "feature_values": values,
             "request_bytes": size + (4 * parts.width if what == "slice" else 0),
-            "flops": matrix_flops(model, padded),
+            "flops": flops_per_request(model, padded),
             "weight_bytes": sum(
                 onnx.numpy_helper.to_array(weight).nbytes for weight in model.graph.initializer
             ),
@@ -74,36 +74,6 @@ def saved_share(cost: Mapping[str, float], slices: int) -> float:
     """1 - (user + slices · slice) / (slices · one-shot); 0 where the one-shot path has no such work."""
     whole = slices * cost["one_shot"]
     return 1 - (cost["user"] + slices * cost["slice"]) / whole if whole else 0.0
-
-
-def matrix_flops(model: onnx.ModelProto, candidates: int) -> int:
-    """Multiply-adds × 2 of all matrix products for one user, from the shapes that really occur.
-
-    Args:
-        model: a lifted network; its inputs are [users, width] and, for `items`, [users, candidates, width].
-        candidates: N, after padding.
-    """
-    probe = onnx.ModelProto()
-    probe.CopyFrom(model)
-    products = [node for node in probe.graph.node if node.op_type in ("MatMul", "Gemm")]
-    weights = {weight.name: list(weight.dims) for weight in probe.graph.initializer}
-    known = {value.name for value in (*probe.graph.output, *probe.graph.input)}
-    asked = dict.fromkeys(name for node in products for name in (node.input[0], node.output[0]))
-    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked if name not in known)
-    feeds = {}
-    for value in probe.graph.input:
-        tensor = value.type.tensor_type
-        dims = [dim.dim_value for dim in tensor.shape.dim]
-        shape = [1, candidates, dims[-1]] if value.name == "items" else [1, *dims[1:]]
-        feeds[value.name] = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    shapes = {name: array.shape for name, array in {**feeds, **runner(probe)(feeds)}.items()}
-    shapes |= {name: tuple(dims) for name, dims in weights.items()}
-    total = 0
-    for node in products:
-        transposed = any(a.name == "transA" and a.i for a in node.attribute)
-        inner = shapes[node.input[0]][-2 if transposed else -1]
-        total += 2 * int(np.prod(shapes[node.output[0]], dtype=int)) * inner
-    return total
 
 
 def resized(features: Sequence[Feature], request: Request, candidates: int) -> Request:

@@ -3,9 +3,10 @@
 Data only; `strong_types` applies it. An entry holds what all of these versions take:
 
 * Ops and types: docs/operators.md of onnx-tensorrt as of TensorRT 8.5 (commit 6d0ab7b), 9.2 and 10.15, with
-  the changes for 8.6 in its docs/Changelog.md; for 11 the same list as of 11.2. An op that only some of them
-  take (Hardmax: from 9.2 on) is not in the table. Where 8.5 lists INT32, 9 and newer list INT32 and INT64;
-  8.6 narrows INT64 to INT32 itself.
+  the changes for 8.6 in its docs/Changelog.md; for 11 a mirror of the list as of 11.2. An op that only some
+  of them take (Hardmax: from 9.2 on) is not in the table. Where 8.5 lists INT32, 9 and newer list INT32 and
+  INT64; 8.6 narrows INT64 to INT32 itself. One exception: 8.5 lists ConstantOfShape for FP32 alone, here
+  it may be of any type.
 * Reductions of integers are missing in the parser's list as of 8.5, but its layer has them (IReduceLayer in
   the API reference of 8.2: "Shape, Int32, Float, Half, and Int8 tensors"), and the list from 9 on.
 * Operands of one type, conditions that are bool, indices that are INT32 or INT64: the pages ElementWise,

@@ -25,7 +25,8 @@ def flops_per_request(model: onnx.ModelProto, candidates: int) -> int:
     """Multiply-adds × 2 of matrix products and convolutions, for one user; elementwise ops do not count.
 
     Args:
-        model: row-wise (dim 0 is the row) or, with an input `items`, lifted (users, then 1 or candidates).
+        model: row-wise (dim 0 is the row) or lifted (dim 0 is called "users"; then 1 or candidates), the
+            halves of `--user-ahead` too.
         candidates: N.
     """
     return sum(flops_per_node(model, candidates))
@@ -62,14 +63,12 @@ def _for_candidates(model: onnx.ModelProto, candidates: int) -> onnx.ModelProto:
     """The model with all its inputs' dimensions as numbers."""
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
-    lifted = "items" in {value.name for value in fixed.graph.input}
     for value in fixed.graph.input:
         dims = value.type.tensor_type.shape.dim
-        lead = [1] if lifted else [candidates]
-        if lifted and value.name == "items":
-            lead = [1, candidates]
-        for dim, size in zip(dims, lead, strict=False):
-            dim.dim_value = size
+        lifted = bool(dims) and dims[0].dim_param == "users"
+        for index, dim in enumerate(dims):
+            if not dim.HasField("dim_value"):
+                dim.dim_value = 1 if lifted and index == 0 else candidates
     for value in fixed.graph.output:
         value.type.tensor_type.ClearField("shape")
     return fixed

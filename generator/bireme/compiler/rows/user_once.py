@@ -21,6 +21,7 @@ from bireme.compiler.rows.parallel import merge_parallel
 from bireme.compiler.rows.row_ops import HANDLERS
 from bireme.compiler.rows.row_shapes import row_shapes
 from bireme.compiler.rows.row_values import Const, Lifted, Slice
+from bireme.compiler.sound import require_sound
 from bireme.errors import CompileError
 
 __all__ = ["user_once"]
@@ -72,14 +73,7 @@ def user_once(
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=8)
     merge_parallel(model)
     canonicalise(model, keep_origin=True)
-    try:
-        onnx.checker.check_model(model, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise CompileError(
-            "pass user_once",
-            f"made an invalid graph: {' '.join(str(error).split())}",
-            "a fault of the compiler, not of your model: please report it with the model's graph",
-        ) from error
+    require_sound(model, "user_once")
     return model
 
 
