@@ -15,7 +15,7 @@ from requests_for import make_request
 from bireme.compiler.dense import runner
 from bireme.compiler.load import SavedModel, fill_unused
 from bireme.compiler.pipeline import Compiled, compile_model
-from bireme.compiler.reporting.report import flops_per_request
+from bireme.compiler.rows.costs import flops_per_request
 from bireme.errors import BiremeError
 from bireme.requests import Request, to_rows, to_tensors
 from bireme.spec import BuildSpec, read_spec

@@ -17,7 +17,7 @@ from keras import layers
 from bireme.compiler.check import as_function
 from bireme.compiler.load import load
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.reporting.report import flops_per_request
+from bireme.compiler.rows.costs import flops_per_request
 from bireme.compiler.unroll import CONTROL_FLOW, MOST_STEPS, refuse_control_flow, unroll
 from bireme.errors import CompileError
 

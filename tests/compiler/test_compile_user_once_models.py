@@ -9,7 +9,7 @@ from compiler_sequences import MODELS
 
 from bireme.compiler.load import SavedModel
 from bireme.compiler.pipeline import compile_model
-from bireme.compiler.reporting.report import flops_per_request
+from bireme.compiler.rows.costs import flops_per_request
 from bireme_runtime.plan import Subgraph
 
 COUNTS = (1, 7, 64, 500)

@@ -32,7 +32,7 @@ class Layer:
     nodes: tuple[str, ...]
 
 
-def group_layers(model: onnx.ModelProto, at_most: int) -> list[Layer]:
+def group_layers(model: onnx.ModelProto, at_most: int | None = None) -> list[Layer]:
     """The nodes that compute FP32 numbers, in groups.
 
     Nodes of one TensorFlow scope belong together. A group without a product, softmax or reduction joins the
@@ -40,7 +40,7 @@ def group_layers(model: onnx.ModelProto, at_most: int) -> list[Layer]:
 
     Args:
         model: a lifted network, its nodes documented with their origin.
-        at_most: neighbours are joined until there are no more groups than this.
+        at_most: neighbours are joined until there are no more groups than this; None: none are joined.
     """
     types = tensor_types(model)
     known = {_scope(node) for node in model.graph.node}
@@ -69,7 +69,7 @@ def group_layers(model: onnx.ModelProto, at_most: int) -> list[Layer]:
         owner.update({name: {group} for name in node.output})
     layers = [Layer(_name(nodes), tuple(node.name for node in nodes)) for nodes in groups.values()]
     costs = node_costs(model)
-    while len(layers) > max(1, at_most):
+    while at_most is not None and len(layers) > max(1, at_most):
         weight = [sum(costs[name] for name in layer.nodes) for layer in layers]
         first = min(range(len(layers) - 1), key=lambda index: weight[index] + weight[index + 1])
         left, right = layers[first : first + 2]

@@ -22,12 +22,12 @@ from bireme.compiler.fp16.evidence import Evidence, Sample
 from bireme.compiler.fp16.half import FP16_MAX, MOVES, is_float, tensor_types
 from bireme.compiler.fp16.half_limits import HEADROOM, Limited, Mask, clip, find_limits, find_masks
 from bireme.compiler.fp16.layers import Layer, group_layers, node_costs, origin
-from bireme.compiler.fp16.patterns import match_nodes
+from bireme.compiler.fp16.patterns import match_nodes, user_choice
 from bireme.compiler.fp16.precision_search import Found, search
 from bireme.compiler.fp16.ranges import column_ranges, tensor_ranges
 from bireme.compiler.fp16.ranking import Change, Limits, rank_gate, worst_of
 from bireme.compiler.fp16.trials import HANDOVER, Trials, damage_of
-from bireme.errors import CompileError, SpecError
+from bireme.errors import CompileError
 from bireme.spec_precision import PrecisionSpec
 
 __all__ = ["Kept", "Precision", "choose_precision", "full_precision"]
@@ -127,7 +127,7 @@ def choose_precision(
     limits = Limits(spec.tolerance, spec.max_auc_change, spec.max_rank_move)
     model, masks = _clip_masks(dense, evidence.search)
     forced, suspect = _limits_of(model, spec, evidence.search, boundaries)
-    chosen = _user_choice(dense, spec, forced)
+    chosen = user_choice(dense, spec, forced)
     forced |= {name: reason for name, reason in chosen.items() if name not in forced}
 
     released = set(match_nodes(dense, spec.keep_fp16, "keep_fp16"))
@@ -157,7 +157,7 @@ def choose_precision(
         handover=handover,
         handover_reason=reasons.get(HANDOVER, ""),
         kept=_kept(model, layers, reasons),
-        computing=sum(len(layer.nodes) for layer in _layers(model, set(), 0)) - 1,
+        computing=sum(len(layer.nodes) for layer in group_layers(model)),
         flops_kept=sum(c for n, c in weighted.items() if n in found.kept) / max(1, sum(weighted.values())),
         clipped=tuple(masks),
         evaluations=evaluations + 1,
@@ -211,31 +211,9 @@ def _column(boundaries: Sequence[Boundary], side: str, column: int) -> str:
     return f"column {column} of {side}"
 
 
-def _user_choice(dense: onnx.ModelProto, spec: PrecisionSpec, forced: Mapping[str, str]) -> dict[str, str]:
-    """Node → the pattern that keeps it FP32."""
-    full = match_nodes(dense, spec.keep_fp32, "keep_fp32")
-    half = match_nodes(dense, spec.keep_fp16, "keep_fp16")
-    for name, pattern in half.items():
-        if name in full:
-            where, other = f"precision.keep_fp16: '{pattern}'", full[name]
-            raise SpecError(
-                where, f"names node {name}, and so does keep_fp32: '{other}'", "keep it in one list"
-            )
-        if name in forced:
-            where = f"precision.keep_fp16: '{pattern}'"
-            raise SpecError(
-                where, f"names node {name}, which FP16 cannot carry: {forced[name]}", "leave it out"
-            )
-    if spec.handover == "float16" and HANDOVER in forced:
-        raise SpecError(
-            "precision.handover: float16", f"cannot be: {forced[HANDOVER]}", "leave it out, or say float32"
-        )
-    return {name: f"keep_fp32: '{pattern}'" for name, pattern in full.items()}
-
-
 def _layers(model: onnx.ModelProto, released: set[str], evaluations: int) -> list[Layer]:
     """What the search decides about: the hand-over, and layers, few enough to ask about each."""
-    at_most = max(4, evaluations // 3) if evaluations else 10**6
+    at_most = max(4, evaluations // 3) if evaluations else None
     layers = [Layer(HANDOVER, (HANDOVER,)), *group_layers(model, at_most)]
     left = [Layer(x.name, tuple(name for name in x.nodes if name not in released)) for x in layers]
     return [layer for layer in left if layer.nodes]
