@@ -101,7 +101,8 @@ class Tensor:
             raise TypeError(f"tensor {name!r} takes a numpy array, not {type(array).__name__}")
         if numpy_to_triton_type(array.dtype) is None:
             raise TritonModelException(f"tensor {name!r}: Triton has no type for numpy's {array.dtype}")
-        self._name, self._array = name, array
+        # The stub copies a response's tensors into shared memory before it calls `execute` again.
+        self._name, self._array = name, array.copy() if type(array) is np.ndarray else array
         self._shape = list(array.shape)
 
     @classmethod

@@ -87,7 +87,7 @@ def test_a_string_with_the_hash_of_a_key_is_still_unknown(monkeypatch):
     keys = [b"alpha", b"beta", b"gamma"]
     vocab = Vocabulary.build(keys, np.arange(3))
     real = vocabulary._hash
-    forged = real(FlatStrings.from_list([b"beta"]), vocab._coefficients)
+    forged = real(FlatStrings.from_list([b"beta"]), vocab.coefficients)
     monkeypatch.setattr(vocabulary, "_hash", lambda strings, *_: np.repeat(forged, len(strings)))
     queries = [b"alpha", b"beta", b"betA", b"beta\0", b"bet", b""]
     assert vocab.lookup(FlatStrings.from_list(queries), DEFAULT).tolist() == [-77, 1, -77, -77, -77, -77]

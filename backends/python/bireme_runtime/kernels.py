@@ -115,7 +115,7 @@ def _pool(step: Embed, state: State, table: Array, ids: Array, kept: Array | Non
         # Weights may add up to 0; the original then gives 0 (DivNoNan).
         result = np.divide(result, divisor, out=np.zeros_like(result), where=divisor != 0)
     if step.fill is not None:
-        result[empty] = table[step.fill]
+        result[empty] = take_rows(table, np.array(step.fill))
     return result
 
 

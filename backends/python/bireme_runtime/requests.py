@@ -270,6 +270,22 @@ class Batch:
         return place if candidate is None else f"{place}, candidate {candidate}"
 
 
+def complete(features: Sequence[Feature], request: Request) -> dict[str, Array]:
+    """All features' tensors of a measured request: defaults and padding filled in, single values shaped."""
+    tensors = {}
+    for feature in features:
+        array = request.tensors.get(feature.name)
+        item = feature.side == "item"
+        if array is None:
+            array = _default(feature, request.users * (request.candidates if item else 1))
+            shape = (request.users, request.candidates) if item else (request.users,)
+            array = array.reshape((*shape, -1) if feature.length is not None or not item else shape)
+        if feature.length is not None and array.shape[-1] < feature.length:
+            array = _padded(feature, array)
+        tensors[feature.name] = array
+    return tensors
+
+
 def _too_long(sizes: Array, index: int) -> str:
     return f"has {sizes[index]} bytes; at most {MAX_TEXT} are taken"
 

@@ -56,7 +56,7 @@ class Vocabulary:
         self.entries = entries
         self.directory = directory
         self.data = data
-        self._coefficients = _coefficients(seed, longest)
+        self.coefficients = _coefficients(seed, longest)
         self._shift = np.uint64(65 - directory.size.bit_length())
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class Vocabulary:
                 mine = None if parts is None else parts[rows]
                 ids[rows] = self.lookup(strings.take(rows), ids[rows], mine)
             return ids
-        hashes = _hash(strings, self._coefficients, parts)
+        hashes = _hash(strings, self.coefficients, parts)
         found = self._candidates(hashes)
         keys = FlatStrings(self.data, found[:, _START], found[:, _LENGTH])
         known = strings.equal(keys)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .strings import PADDING, FlatStrings
 
-__all__ = ["Payload", "WireStrings", "install", "join"]
+__all__ = ["PADDING", "Payload", "WireStrings", "install", "join", "payload_of"]
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -64,6 +64,18 @@ def install(backend: Any) -> None:
     """
     if hasattr(backend, "deserialize_bytes_tensor"):
         backend.deserialize_bytes_tensor = Payload
+
+
+def payload_of(tensor: npt.NDArray[Any]) -> Bytes:
+    """An array of objects (bytes or text) as the payload in which it would have travelled.
+
+    Raises:
+        TypeError: an object is neither bytes nor text.
+    """
+    flat = FlatStrings.from_list(tensor.ravel().tolist())
+    strings = [flat[index] for index in range(len(flat))]
+    parts = [part for string in strings for part in (len(string).to_bytes(_PREFIX, "little"), string)]
+    return np.frombuffer(b"".join(parts), np.uint8)
 
 
 def join(tensors: Sequence[npt.NDArray[Any]]) -> FlatStrings:

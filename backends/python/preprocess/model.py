@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from bireme_runtime.library import load
 from bireme_runtime.local_store import VARIABLE
 from bireme_runtime.preprocessor import Features, Preprocessor
 from bireme_runtime.user_state import StateCheck
@@ -28,10 +29,12 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Open the feature plan that lies beside this file."""
-        # Huge pages are the host's matter, so that its environment says what to do.
+        library, about = load()
+        # Huge pages are the host's matter, so that its environment says what to do. Triton copies a response
+        # before it asks for the next batch, so that results may lie in the same memory.
         policy = os.environ.get(VARIABLE, "auto")
-        self._preprocessor = Preprocessor.open(Path(__file__).parent, policy)
-        for note in self._preprocessor.notes:
+        self._preprocessor = Preprocessor.open(Path(__file__).parent, policy, library, reuse=True)
+        for note in (about, *self._preprocessor.notes):
             pb_utils.Logger.log_info(f"{args['model_instance_name']}: {note}")
         install(pb_utils)
         plan = self._preprocessor.plan
