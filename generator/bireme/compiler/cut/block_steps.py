@@ -54,10 +54,6 @@ def about(block: Block, arenas: Arenas) -> str:
     if isinstance(block, Rows):
         return f"{features} → {arenas.table(block)}" + (f", {block.pool}" if block.pool else "")
     if isinstance(block, Masked):
-        tests = []
-        part: Masked | None = block
-        while part is not None:
-            tests.append(f"{_SIGNS[part.test]} {part.value!r}")
-            part = part.also
+        tests = (f"{_SIGNS[one.test]} {one.value!r}" for one in block.tests)
         return f"{features} {' and '.join(tests)}"
     return " → ".join([features, *(operation for operation, _ in block.chain)])

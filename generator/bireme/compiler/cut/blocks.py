@@ -30,8 +30,8 @@ def as_block(value: Value | None, lengths: Mapping[str, int]) -> Block | None:
         return None  # elements of sparse tensors, end to end
     if "L" in block.shape and value_feature(block) not in lengths:
         return None
-    if isinstance(block, Rows) and block.pool is None and block.mask is not None:
-        return None  # the dense side multiplies, so that the mask crosses once
+    if isinstance(block, Rows) and not block.whole:
+        return None  # the dense side multiplies, so that masks and weights cross once
     return block
 
 

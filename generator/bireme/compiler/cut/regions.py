@@ -96,8 +96,8 @@ def needs_cpu(
         spec = specs.get(ref)
         # The rows may have wandered: steps of a recurrent layer are [length, rows, …].
         unknown = spec is None or spec.shape is None or list(spec.shape).count(None) > 1
-        # Parts of sparse tensors and what crosses as columns are no such thing, whatever TensorFlow says.
-        known = isinstance(low.meaning(ref), Aside) or as_block(low.lower(ref), low.lengths) is not None
+        # Parts of sparse tensors are no such thing, whatever TensorFlow says.
+        known = isinstance(low.meaning(ref), Aside)
         return unknown and not known and lineage.is_raw(ref) and lineage.carries_values(ref)
 
     for node in graph.nodes.values():

@@ -52,11 +52,9 @@ class SourceSteps:
 
     def mask(self, mask: Masked) -> p.Mask:
         """A mask, and the steps that make what it tests."""
-        part: Masked | None = mask
-        while part is not None:
-            if not isinstance(part.source, Raw):
-                self.step(part.source)
-            part = part.also
+        for test in mask.tests:
+            if not isinstance(test.source, Raw):
+                self.step(test.source)
         return plan_mask(mask, self._names)
 
     def _vocabulary(self, value: Ids | Text) -> str:

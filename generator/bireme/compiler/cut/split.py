@@ -157,13 +157,15 @@ class _Cut:
 
     def _refuse(self, node: Node, value: Value | None, reader: Node | None, task: str) -> None:
         """Stop at what can be neither part of the dense network nor columns."""
-        if isinstance(value, Rows) and value.pool is None and value.mask is None:
+        if isinstance(value, Rows) and value.pool is None and value.whole:
             if value.ids.kind == "computed":
                 raise _NotALookup(node.name)
             raise unfit(value, reader, task)
         unfixed = value is not None and "L" in value.shape and value_feature(value) not in self.low.lengths
         if isinstance(value, (Raw, Ids)) or unfixed or not node.inputs:
             raise unfit(value, reader, task) if value is not None else not_served(node)
+        if isinstance(value, Rows) and value.pool is None and node.op in ("OneHot", "Cast"):
+            raise _NotALookup(node.name)  # the mask is what a unit matrix has no rows for
         if node.op == "Cast" and node.attr["DstT"].type in (tf.float16, tf.bfloat16):
             raise half_precision(node)
 

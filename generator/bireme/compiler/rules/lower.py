@@ -34,6 +34,7 @@ from bireme.compiler.rules.partitioned import PARTITION_RULES, Shards
 from bireme.compiler.rules.ragged import structure
 from bireme.compiler.rules.sparse import Aside, Splits
 from bireme.compiler.rules.value_shapes import drop, insert, reshape, strided
+from bireme.compiler.rules.value_specs import agrees
 from bireme.compiler.rules.values import (
     Ids,
     Numbers,
@@ -100,6 +101,7 @@ class Lowering:
             if len(dims) > 1 and dims[1].size > 0:
                 self.lengths[feature] = dims[1].size
         self.tables = table_reads(graph)
+        self.consumers = graph.consumers()
         #: name in `Rows.variable` → a table that is no variable of its own
         self.joined: dict[str, Shards | OneHotRows] = {}
         self._feature_of = {node: feature for feature, node in graph.features.items()}
@@ -122,8 +124,10 @@ class Lowering:
         if ref not in self._memo:
             node = self.graph.producer(ref)
             rules = RULES.get(node.op if ref == node.output else f"{node.op}:{ref.rsplit(':', 1)[1]}", ())
-            meanings = (rule(self, node) for rule in rules)
-            self._memo[ref] = next((value for value in meanings if value is not None), None)
+            meanings = (found for rule in rules if (found := rule(self, node)) is not None)
+            spec = self.specs.get(ref)
+            fits = (found for found in meanings if isinstance(found, Aside) or agrees(found, spec))
+            self._memo[ref] = next(fits, None)
         return self._memo[ref]
 
     def feature(self, node: Node) -> Value | Aside | None:
@@ -178,16 +182,23 @@ def _mask_token(low: Lowering, node: Node) -> Value | None:
     if token is None or not same:
         return None
     key = token if isinstance(token, bytes) else b"%d" % token
-    return replace(found, overrides=(*found.overrides, (key, int(number))))
+    signs = found.non_negative and number >= 0
+    return replace(found, overrides=(*found.overrides, (key, int(number))), non_negative=signs)
 
 
 def _negative_wrap(low: Lowering, node: Node) -> Value | None:
-    """`where(ids < 0, ids + rows, ids)`, which Keras puts before a gather; `preprocess` refuses such ids."""
+    """`where(ids < 0, ids + rows, ids)`, which Keras puts before a gather; `preprocess` refuses such ids.
+
+    What wraps around something else than the rows of a table is an integer like any other.
+    """
     condition, wrapped = low.graph.producer(node.inputs[0]), low.graph.producer(node.inputs[1])
     if condition.op != "Less" or low.scalar(condition, 1) != 0 or wrapped.op != "AddV2":
         return None
-    is_wrap = wrapped.inputs[0] == node.inputs[2] == condition.inputs[0]
-    return as_ids(low.lower(node.inputs[2])) if is_wrap and low.scalar(wrapped, 1) is not None else None
+    if not wrapped.inputs[0] == node.inputs[2] == condition.inputs[0]:
+        return None
+    readers = low.consumers.get(node.output, [])
+    sizes = {int(low.table(low.tables[n.name]).shape[0]) if n.name in low.tables else None for n in readers}
+    return as_ids(low.lower(node.inputs[2])) if sizes == {low.scalar(wrapped, 1)} else None
 
 
 def _cast(low: Lowering, node: Node) -> Value | None:

@@ -88,14 +88,17 @@ def find(low: Lowering, node: Node) -> Value | None:
     if low.constant(node, 2).ndim:  # type: ignore[union-attr]
         return None  # a vector for every key
     source = as_text(keys) if kinds[0] == tf.string else as_integers(keys) if kinds[0] in _INTEGERS else None
-    if source is None or export_table(capture.handle, *kinds)[1].ndim != 1:
+    if source is None:
+        return None
+    values = export_table(capture.handle, *kinds)[1]
+    if values.ndim != 1:
         return None
     kind = "vocabulary" if kinds[0] == tf.string else "int_vocabulary"
     if kinds[1] != tf.string:
         given = int(default)
-        return derive(source, kind, given, kinds, non_negative=given >= 0, table=capture)
+        lowest = min(given, int(values.min(initial=0)))
+        return derive(source, kind, given, kinds, non_negative=lowest >= 0, table=capture)
     # The ids stand for the table's different strings in order; the default string comes behind them all.
-    _, values = export_table(capture.handle, *kinds)
     texts = tuple(to_text(value) for value in [*values.tolist(), default])
     ids = derive(source, kind, len(texts) - 1, kinds, non_negative=True, table=capture)
     return Text(ids.feature, "pick", texts, ids.shape, (ids,))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bireme.compiler.graph import Node, tf
-from bireme.compiler.rules.sparse import Aside, Indices, Kept, Sizes, both
-from bireme.compiler.rules.values import Ids, Masked, Raw, Value, as_ids
+from bireme.compiler.rules.sparse import Aside, Indices, Kept, Sizes
+from bireme.compiler.rules.values import Ids, Masked, Raw, Value, as_ids, both
 
 if TYPE_CHECKING:
     from bireme.compiler.rules.lower import Lowering

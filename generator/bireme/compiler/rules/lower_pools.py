@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bireme.compiler.graph import Node, tf
-from bireme.compiler.rules.sparse import Aside, Indices, Padded, Sizes, both, first_dim, sequence_axis
+from bireme.compiler.rules.sparse import Aside, Indices, Padded, Sizes, first_dim, sequence_axis
 from bireme.compiler.rules.value_shapes import insert, strided
-from bireme.compiler.rules.values import Count, Ids, Masked, Numbers, Raw, Rows, Value, as_ids, same_mask
+from bireme.compiler.rules.values import (
+    Count,
+    Ids,
+    Masked,
+    Numbers,
+    Raw,
+    Rows,
+    Value,
+    as_ids,
+    both,
+    one_each,
+    same_mask,
+)
 
 if TYPE_CHECKING:
     from bireme.compiler.rules.lower import Lowering
@@ -22,6 +34,8 @@ __all__ = ["POOL_RULES", "OneHotRows"]
 Meaning = Value | Aside
 #: Columns of a bag of words that are still looked up as rows of a unit matrix.
 _WIDEST = 2048
+#: Types that hold every id below that.
+_WIDE = (tf.float32, tf.float64, tf.int32, tf.int64)
 
 
 class OneHotRows:
@@ -75,8 +89,7 @@ def _by_root(low: Lowering, node: Node) -> Meaning | None:
     rows, count = low.lower(node.inputs[0]), low.lower(node.inputs[1])
     if not isinstance(rows, Rows) or not isinstance(count, Count) or rows.pool != "sum" or not count.root:
         return None
-    aligned = len(count.shape) == len(rows.shape) and count.shape[-1] == 1
-    if not aligned or rows.weights is not None or not same_mask(rows.mask, count.mask):
+    if count.shape != one_each(rows) or rows.weights is not None or not same_mask(rows.mask, count.mask):
         return None
     if count.floor > 0 or node.op == "DivNoNan":
         return replace(rows, pool="sqrtn", floor=count.floor)
@@ -101,7 +114,7 @@ def _weighted(low: Lowering, node: Node) -> Meaning | None:
             weights = Scaled(weights.feature, None, weights.shape)
         if not isinstance(rows, Rows) or not isinstance(weights, Scaled) or rows.pool is not None:
             continue
-        if rows.shape[1:2] != ("L",) or weights.shape != (*rows.shape[:-1], 1) or rows.weights is not None:
+        if rows.shape[1:2] != ("L",) or weights.shape != one_each(rows) or rows.weights is not None:
             return None
         mask = rows.mask
         if weights.mask is not None:
@@ -129,7 +142,7 @@ def _as_floats(rule: Callable[[Lowering, Node], Rows | None]) -> Callable[[Lower
     """A rule for counts that are floats; integers have a meaning once they are cast: `_cast_counts`."""
 
     def checked(low: Lowering, node: Node) -> Rows | None:
-        return rule(low, node) if node.attr["T"].type == tf.float32 else None
+        return rule(low, node) if node.attr["T"].type == tf.float32 and node.name not in low.apart else None
 
     return checked
 
@@ -137,6 +150,8 @@ def _as_floats(rule: Callable[[Lowering, Node], Rows | None]) -> Callable[[Lower
 def _cast_counts(low: Lowering, node: Node) -> Meaning | None:
     """Counts in integers, cast to float32."""
     source = low.graph.producer(node.inputs[0])
+    if source.name in low.apart or node.name in low.apart:
+        return None
     rule = {"OneHot": _one_hot, "DenseBincount": _bag}.get(source.op)
     return rule(low, source) if rule is not None and node.attr["DstT"].type == tf.float32 else None
 
@@ -179,7 +194,7 @@ def _unit_rows(low: Lowering, ids: Ids, size: int) -> Rows | None:
 def _bag(low: Lowering, node: Node) -> Rows | None:
     """`DenseBincount` without weights: how often, or whether, each id is in a row."""
     source = low.graph.producer(node.inputs[0])
-    while source.op == "Cast" and _counted(low, source.output) is None:
+    while source.op == "Cast" and source.attr["DstT"].type in _WIDE and _counted(low, source.output) is None:
         source = low.graph.producer(source.inputs[0])  # there and back through float32
     ids, size, weights = _counted(low, source.output), _size(low, node), low.constant(node, 2)
     if ids is None or ids.shape != ("R", "L") or size is None or weights is None or weights.size:

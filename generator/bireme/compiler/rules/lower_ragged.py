@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from bireme.compiler.graph import Node
 from bireme.compiler.rules.lower_sparse import compared
-from bireme.compiler.rules.sparse import Aside, Indices, Kept, Ones, Padded, Sizes, Splits, both, first_dim
-from bireme.compiler.rules.values import Ids, Raw, Rows, Value, same_mask
+from bireme.compiler.rules.sparse import Aside, Indices, Kept, Ones, Padded, Sizes, Splits, first_dim
+from bireme.compiler.rules.values import Ids, Raw, Rows, Value, both, same_mask
 
 if TYPE_CHECKING:
     from bireme.compiler.rules.lower import Lowering
@@ -78,7 +78,9 @@ def _mean_of_ragged(low: Lowering, node: Node) -> Meaning | None:
     rows, ones = low.lower(node.inputs[0]), low.meaning(node.inputs[1])
     if not isinstance(rows, Rows) or not isinstance(ones, Ones) or not ones.total:
         return None
-    if rows.pool != "sum" or rows.weights is not None or rows.fill is not None or ones.kept.mask is None:
+    if rows.pool != "sum" or rows.weights is not None or ones.kept.mask is None:
+        return None
+    if rows.fill is not None or ones.kept.fill is not None:
         return None
     if not same_mask(rows.mask, ones.kept.mask):
         return None

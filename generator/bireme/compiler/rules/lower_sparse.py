@@ -21,13 +21,12 @@ from bireme.compiler.rules.sparse import (
     Sizes,
     Weights,
     aligned,
-    both,
     first_dim,
     keep,
     narrow,
     pooled,
 )
-from bireme.compiler.rules.values import Ids, Masked, Pool, Raw, Rows, Value, as_ids, same_mask
+from bireme.compiler.rules.values import Ids, Masked, Pool, Raw, Rows, Value, as_ids, both, same_mask
 
 if TYPE_CHECKING:
     from bireme.compiler.rules.lower import Lowering
@@ -89,7 +88,7 @@ def _where(low: Lowering, node: Node) -> Meaning | None:
         return None
     if mask.shape in (("R", "L"), ("R", 1)):
         return Indices(keep(mask))
-    if len(mask.shape) == 1 and isinstance(mask.shape[0], Kept):
+    if len(mask.shape) == 1 and isinstance(mask.shape[0], Kept) and mask.shape[0].fill is None:
         return Positions(mask.shape[0], narrow(mask.shape[0], mask))
     return None
 
@@ -239,6 +238,8 @@ def _pool(low: Lowering, node: Node) -> Meaning | None:
     dim = first_dim(value)
     if not isinstance(value, Rows) or not isinstance(dim, Kept) or not aligned(dim, segments.kept):
         return None
+    if value.weights is not None and pool == "mean":
+        return None  # it would be divided by the sum of the weights
     # TensorFlow gives the lowest number as the unsorted maximum of nothing.
     if unsorted:
         return pooled(value, dim, pool, "all" if pool == "max" else "")

@@ -18,8 +18,11 @@ from bireme.compiler.rules.values import (
     admit,
     as_ids,
     as_text,
+    both,
     fixed_parts,
+    one_each,
     same_mask,
+    span,
 )
 
 if TYPE_CHECKING:
@@ -66,8 +69,11 @@ def cast_mask(low: Lowering, node: Node) -> Value | None:
 
 
 def times_mask(low: Lowering, node: Node) -> Value | None:
-    """`rows · mask`."""
+    """`rows · mask`, or `mask · mask`."""
     left, right = low.lower(node.inputs[0]), low.lower(node.inputs[1])
+    if isinstance(left, Masked) and isinstance(right, Masked):
+        together = left.shape == right.shape and span(left.source) == span(right.source)
+        return both(left, right) if together else None
     if isinstance(left, Masked):
         left, right = right, left
     return admit(left, right) if isinstance(right, Masked) else None
@@ -101,8 +107,8 @@ def total(low: Lowering, node: Node) -> Value | None:
 def mean_of_all(low: Lowering, node: Node) -> Value | None:
     """The mean over a whole sequence; that of an empty one would be NaN, and is refused."""
     value = total(low, node)
-    if not isinstance(value, Rows) or value.mask is not None:
-        return None
+    if not isinstance(value, Rows) or value.mask is not None or value.weights is not None:
+        return None  # a mean of weighted rows would be divided by the sum of the weights
     if fixed_parts(value.ids) is not None:
         return replace(value, pool="mean")
     placeholder = low.graph.features.get(value.ids.feature)  # none: made by a piece of the graph
@@ -125,7 +131,7 @@ def mean(low: Lowering, node: Node) -> Value | None:
     if not isinstance(value, Rows) or not isinstance(count, Count) or value.pool != "sum":
         return None
     safe = count.floor > 0 or node.op == "DivNoNan"
-    aligned = len(count.shape) == len(value.shape) and count.shape[-1] == 1
+    aligned = count.shape == one_each(value)
     if count.root or value.weights is not None or not aligned or not same_mask(value.mask, count.mask):
         return None
     if not safe:

@@ -24,7 +24,9 @@ from bireme.compiler.rules.values import (
     Source,
     Value,
     as_ids,
+    both,
     features_of,
+    source_key,
     value_feature,
 )
 from bireme.errors import SpecError
@@ -45,7 +47,6 @@ __all__ = [
     "Splits",
     "Weights",
     "aligned",
-    "both",
     "check_sides",
     "first_dim",
     "keep",
@@ -116,24 +117,22 @@ class Sizes(Aside):
 
 
 @dataclass(frozen=True)
-class Indices(Aside):
+class _OfKept(Aside):
+    """Something about kept elements."""
+
+    kept: Kept
+
+
+class Indices(_OfKept):
     """(row, place) of each kept element: [kept, 2]."""
 
-    kept: Kept
 
-
-@dataclass(frozen=True)
-class Segments(Aside):
+class Segments(_OfKept):
     """The row of each kept element: [kept]."""
 
-    kept: Kept
 
-
-@dataclass(frozen=True)
-class Splits(Aside):
+class Splits(_OfKept):
     """How many kept elements are before each row, and in all: [R + 1]."""
-
-    kept: Kept
 
 
 @dataclass(frozen=True)
@@ -151,11 +150,8 @@ class Inverse(Aside):
     distinct: Distinct
 
 
-@dataclass(frozen=True)
-class Absent(Aside):
+class Absent(_OfKept):
     """Whether a row has no element: [R], [R, 1] or repeated over columns."""
-
-    kept: Kept
 
 
 @dataclass(frozen=True)
@@ -200,27 +196,22 @@ def meanings(composite: Composite) -> dict[str, Any]:
     return dict(zip(composite.parts, found, strict=True))
 
 
-def both(first: Masked, second: Masked | None) -> Masked:
-    """The elements that two masks admit."""
-    if second is None:
-        return first
-    return replace(first, also=both(first.also, second) if first.also is not None else second)
-
-
 def narrow(kept: Kept, test: Masked) -> Kept:
     """Those of the kept elements that pass another test."""
     source, mask = test.source, kept.mask
     if test.test == "ge" and isinstance(source, Ids) and source.non_negative and float(test.value) <= 0:
         return kept
-    if mask is not None and mask.key[0] == test.key[0] and mask.test == "ne" and _implied(mask, test):
+    if mask is not None and _implied(mask, test):
         mask = mask.also
     found = both(replace(test, shape=()), mask)
     return replace(kept, key=(kept.key[0], found.key), mask=found, whole=False)
 
 
 def _implied(weaker: Masked, test: Masked) -> bool:
-    """Whether elements that pass `test` differ from the other's value anyway."""
-    if isinstance(weaker.value, str) or isinstance(test.value, str):
+    """Whether elements that pass `test` pass the other's first test anyway: x ≥ 1 differs from 0."""
+    if source_key(weaker.source) != source_key(test.source) or weaker.test != "ne":
+        return False
+    if isinstance(weaker.value, str) or isinstance(test.value, str) or test.test not in ("ge", "gt"):
         return False
     return weaker.value < test.value or (test.test == "gt" and weaker.value == test.value)
 
@@ -265,19 +256,15 @@ def check_sides(value: Value, sides: Mapping[str, str]) -> None:
         parts.append(value.ids)
         parts += [Raw(value.weights, "float32", ())] if value.weights is not None else []
     mask = value if isinstance(value, Masked) else value.mask if isinstance(value, Rows) else None
-    while mask is not None:
-        parts.append(mask.source)
-        mask = mask.also
+    parts += [test.source for test in mask.tests] if mask is not None else []
 
-    def item(part: Source) -> bool:
-        return any(sides[feature] == "item" for feature in features_of(part))
-
-    for part in parts[1:]:
-        if item(part) != item(parts[0]):
+    # What is made of both sides is item side.
+    leads = [next((f for f in features_of(p) if sides[f] == "item"), value_feature(p)) for p in parts]
+    for lead in leads[1:]:
+        if sides[lead] != sides[leads[0]]:
             raise SpecError(
                 "user",
-                f"puts '{value_feature(parts[0])}' and '{value_feature(part)}' on different sides,"
-                " but the model pairs their elements",
+                f"puts '{leads[0]}' and '{lead}' on different sides, but the model pairs their elements",
                 "list both under `user`, or neither",
             )
 

@@ -28,10 +28,12 @@ __all__ = [
     "admit",
     "as_ids",
     "as_text",
+    "both",
     "derive",
     "features_of",
     "fixed_parts",
     "numbers",
+    "one_each",
     "plan_mask",
     "raw_feature",
     "same_mask",
@@ -133,10 +135,14 @@ class Masked:
     also: Masked | None = None
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def tests(self) -> tuple[Masked, ...]:
+        """All tests that an element must pass, one by one."""
+        return (replace(self, also=None), *(self.also.tests if self.also is not None else ()))
+
+    @property
+    def key(self) -> frozenset[tuple[Any, ...]]:
         """Equal for masks that admit the same elements."""
-        source = self.source.feature if isinstance(self.source, Raw) else self.source.key
-        return (source, self.test, self.value, self.also.key if self.also is not None else None)
+        return frozenset((source_key(one.source), one.test, one.value) for one in self.tests)
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,11 @@ class Rows:
     weights: str | None = None
     fill: int | None = None
     present: Literal["", "last", "all"] = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are pooled, or rows of the table as they are."""
+        return self.pool is not None or (self.mask is None and self.weights is None)
 
 
 @dataclass(frozen=True)
@@ -281,12 +292,24 @@ def value_feature(value: Value) -> str:
     return features_of(value)[0]
 
 
+def both(first: Masked, second: Masked | None) -> Masked:
+    """The elements that two masks admit."""
+    if second is None or second.key <= first.key:
+        return first
+    return replace(first, also=both(first.also, second) if first.also is not None else second)
+
+
+def one_each(rows: Rows) -> Shape:
+    """The shape of one number for each of some rows, which multiplies or divides it whole."""
+    # Without a dimension for the columns, the table has a single one.
+    return (*rows.shape[:-1], 1) if isinstance(rows.shape[-1], int) else rows.shape
+
+
 def admit(rows: Value | None, mask: Masked) -> Value | None:
     """Rows of which only those in `mask` count; None if the mask does not line up with them."""
-    if not isinstance(rows, Rows) or rows.pool is not None or rows.mask is not None:
+    if not isinstance(rows, Rows) or rows.pool is not None or mask.shape != one_each(rows):
         return None
-    lengths_agree = span(mask.source) == span(rows.ids)
-    return replace(rows, mask=mask) if lengths_agree and mask.shape == (*rows.shape[:-1], 1) else None
+    return replace(rows, mask=both(mask, rows.mask)) if span(mask.source) == span(rows.ids) else None
 
 
 def same_mask(first: Masked | None, second: Masked) -> bool:
