@@ -25,6 +25,7 @@ from bireme_runtime.plan import (
     Subgraph,
     Vocabulary,
 )
+from bireme_runtime.text_steps import Element
 
 __all__ = ["UNKNOWN", "edge_counts", "make_requests"]
 
@@ -202,7 +203,7 @@ def _integers(
 ) -> Array:
     """Rows of the tables that the feature, or what is computed of it, indexes; keys; values around edges."""
     tables = {table.name: table.rows for table in plan.tables}
-    rows = {step.name for step in steps if isinstance(step, IdentityId)}
+    rows = {step.name for step in steps if isinstance(step, (IdentityId, Element))}
     made_by = {
         output.name
         for step in plan.steps

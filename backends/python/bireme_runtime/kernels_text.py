@@ -17,6 +17,7 @@ from .text_functions import MEASURES, TEXTS, Unfit
 from .text_numbers import parse_float
 from .text_steps import (
     Choose,
+    Element,
     HashLegacy,
     HashStrong,
     Join,
@@ -100,6 +101,17 @@ def pick_step(step: Pick, state: State) -> None:
     state.put_texts(step.name, step.feature, values.take(state.ids[step.feature]))
 
 
+def element_step(step: Element, state: State) -> None:
+    """One element of each sequence."""
+    given = state.values(step.feature)
+    places = np.arange(step.index, len(given), step.length)
+    if isinstance(given, FlatStrings):
+        state.put_texts(step.name, step.feature, given.take(places))
+    else:
+        state.put_ids(step.name, step.feature, given[places].astype(np.int64))
+    state.lengths[step.name] = None
+
+
 def hash_strong_step(step: HashStrong, state: State) -> None:
     """SipHash modulo buckets."""
     hashes = siphash64(state.strings(step.feature), step.key)
@@ -141,6 +153,7 @@ TEXT_KERNELS: dict[str, Callable[[Any, State], None]] = {
     "join": join_step,
     "choose": choose_step,
     "pick": pick_step,
+    "element": element_step,
     "hash_strong": hash_strong_step,
     "hash_legacy": hash_legacy_step,
     "same": same_step,

@@ -18,6 +18,7 @@ from .text_steps import (
     Choose,
     Compute,
     Cross,
+    Element,
     HashLegacy,
     HashStrong,
     Join,
@@ -174,7 +175,7 @@ class Admitted:
     op: Literal["admitted"] = "admitted"
 
 
-TextStep = Text | Split | Join | Choose | Pick
+TextStep = Text | Split | Join | Choose | Pick | Element
 IdStep = (
     HashBucket
     | HashStrong

@@ -17,6 +17,7 @@ __all__ = [
     "Choose",
     "Compute",
     "Cross",
+    "Element",
     "HashLegacy",
     "HashStrong",
     "Join",
@@ -99,6 +100,17 @@ class Pick:
     feature: str
     file: str
     op: Literal["pick"] = "pick"
+
+
+@dataclass(frozen=True)
+class Element:
+    """`x[:, index]` of integers or strings: one element of each sequence, all of which have `length`."""
+
+    name: str
+    feature: str
+    index: int
+    length: int
+    op: Literal["element"] = "element"
 
 
 @dataclass(frozen=True)
@@ -186,6 +198,7 @@ DERIVED_STEPS: dict[str, type[Any]] = {
     "join": Join,
     "choose": Choose,
     "pick": Pick,
+    "element": Element,
     "hash_strong": HashStrong,
     "hash_legacy": HashLegacy,
     "cross": Cross,
@@ -209,8 +222,13 @@ def sources_of(step: Any) -> tuple[str, ...]:
     if hasattr(step, "ids"):  # an `embed` step
         return (step.ids,)
     if hasattr(step, "mask"):  # an `admitted` step
-        return (step.mask.of,)
+        return _masks_of(step.mask)
     return (step.feature,)
+
+
+def _masks_of(mask: Any) -> tuple[str, ...]:
+    """What a mask and those that elements must pass, too, are about."""
+    return () if mask is None else tuple(dict.fromkeys((mask.of, *_masks_of(mask.also))))
 
 
 def features_behind(steps: Iterable[Any], source: str) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from bireme_runtime.tables import row_bytes
 from bireme_runtime.text_steps import (
     Compute,
     Cross,
+    Element,
     HashLegacy,
     HashStrong,
     Measure,
@@ -174,6 +175,8 @@ def _step_phrase(step: Any, words: dict[str, int]) -> str:
         return f"{len(step.edges) + 1} intervals"
     if isinstance(step, (Measure, Compute)) or step.op == "text":
         return str(step.function).replace("_", " ")
+    if isinstance(step, Element):
+        return f"element {step.index}"
     return "row id" if isinstance(step, IdentityId) else step.op
 
 

@@ -56,6 +56,7 @@ _MAKERS: dict[str, _Maker] = {
     "identity": lambda name, of, _: p.IdentityId(name, of[0]),
     "text": lambda name, of, how: t.Text(name, of[0], how[0], how[1:]),
     "split": lambda name, of, how: t.Split(name, of[0], how),
+    "element": lambda name, of, how: t.Element(name, of[0], how[0], how[1]),
     "join": _join,
     "choose": _choose,
     "parse": lambda name, of, _: t.Parse(name, of[0]),

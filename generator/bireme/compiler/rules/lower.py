@@ -20,6 +20,7 @@ from bireme.compiler.cut.lineage import Lineage
 from bireme.compiler.cut.reads import GATHERS, table_reads
 from bireme.compiler.graph import Graph, Node, node_of, tf
 from bireme.compiler.rules import pooling
+from bireme.compiler.rules.lower_elements import ELEMENT_RULES
 from bireme.compiler.rules.lower_ids import ID_RULES
 from bireme.compiler.rules.lower_places import PLACE_RULES
 from bireme.compiler.rules.lower_pools import POOL_RULES, OneHotRows
@@ -310,6 +311,6 @@ _OF_ELEMENTS = (
     RAGGED_RULES,
     SIZE_RULES,
 )
-for _more in (*_OF_ELEMENTS, TILED_RULES, TEXT_RULES, ID_RULES, SPLIT_RULES):
+for _more in (*_OF_ELEMENTS, ELEMENT_RULES, TILED_RULES, TEXT_RULES, ID_RULES, SPLIT_RULES):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)

@@ -68,7 +68,7 @@ class Text:
 
     Args:
         feature: the first feature that they are made of.
-        kind: "text", "split", "join" or "pick"; see id_steps.py.
+        kind: "text", "split", "join", "pick" or another of id_steps.py.
         parameters: what that step needs besides its sources, hashable.
         sources: what they are made from; () for the feature itself.
     """
