@@ -127,10 +127,18 @@ CASES: dict[str, Callable[[], Made]] = {
         )
     ),
     "mean over a count and a half": lambda: of_history(
+        lambda m, rows, ids, weights: tf.reduce_sum(rows * kept(ids), 1) / (tf.reduce_sum(kept(ids), 1) + 0.5)
+    ),
+    "mean over a count and a little": lambda: of_history(
         lambda m, rows, ids, weights: (
-            tf.reduce_sum(rows * kept(ids), 1) / (tf.reduce_sum(kept(ids), 1) + 0.5)
-        ),
-        4,
+            tf.reduce_sum(rows * kept(ids), 1) / (tf.reduce_sum(kept(ids), 1, keepdims=False) + 1e-6)
+        )
+    ),
+    "how long a history is": lambda: of_history(
+        lambda m, rows, ids, weights: (
+            tf.reduce_sum(tf.gather(m.rows, ids) * kept(ids), 1) * tf.math.log1p(tf.reduce_sum(kept(ids), 1))
+            + tf.sqrt(tf.maximum(tf.reduce_sum(kept(ids, 3), 1), 2.0))
+        )
     ),
     "mean over a product of masks": lambda: of_history(
         lambda m, rows, ids, weights: (

@@ -20,6 +20,7 @@ from bireme_runtime.text_steps import (
     Choose,
     Compute,
     Cross,
+    Element,
     HashLegacy,
     HashStrong,
     Join,
@@ -55,6 +56,7 @@ EXPECTED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "same": lambda r: tf.cast(tf.strings.lower(r["title"]) == r["city"], tf.int64),
     "picked": lambda r: _fast({b"a": b"\xffA", b"b": b""}.get(r["title"], b"none")),
     "chosen": lambda r: _fast(r["title"] if int(r["age"]) >= 30 else b"young"),
+    "second": lambda r: _fast([*r["title"].split(b" "), b""][1]),
     "length": lambda r: tf.minimum(tf.strings.length(r["title"]), ROWS - 1),
 }
 STEPS = (
@@ -79,6 +81,8 @@ STEPS = (
     Measure("bytes", "title", "length"),
     Compute("length", "minimum", ("bytes", ROWS - 1), "int32"),
     Split("parts", "title", (" ", -1, 3, "")),
+    Element("part", "parts", 1, 3),
+    HashBucket("second", "part", ROWS),
     HashBucket("part.hash", "parts", ROWS),
     Join("pairs", (("source", "seen"), ("source", "marks")), "|"),
     HashBucket("pairs.hash", "pairs", ROWS),
@@ -87,14 +91,14 @@ STEPS = (
     Vocabulary("seen.word", "seen.lower", "words.bin", 2),
     Parse("amount", "price"),
     *(Embed(f"{name}.rows", name, "t", "item", 2 * i, 2) for i, name in enumerate(EXPECTED)),
-    Embed("parts.sum", "part.hash", "t", "item", 20, 2, "mean", Mask("parts", "")),
-    Embed("pairs.sum", "pairs.hash", "t", "item", 22, 2, "sum", Mask("pairs", "")),
-    Numeric("amount.number", "amount", (("mul", 2.0),), "item", 24),
+    Embed("parts.sum", "part.hash", "t", "item", 22, 2, "mean", Mask("parts", "")),
+    Embed("pairs.sum", "pairs.hash", "t", "item", 24, 2, "sum", Mask("pairs", "")),
+    Numeric("amount.number", "amount", (("mul", 2.0),), "item", 26),
     Embed("seen.mean", "seen.word", "t", "user", 0, 2, "mean", Mask("seen.lower", "")),
     Embed("age.rows", "age.row", "t", "user", 2, 2),
 )
 TABLES = (Table("t", "arena.bin", "float32", 2, 0, ROWS),)
-DERIVED = Plan("derived", FEATURES, TABLES, STEPS, 4, 25, "float32", (8,), pad=False)
+DERIVED = Plan("derived", FEATURES, TABLES, STEPS, 4, 27, "float32", (8,), pad=False)
 ARENA = np.random.default_rng(5).normal(0, 1, (ROWS, 2)).astype(np.float32)
 
 
@@ -149,7 +153,7 @@ def make(seed: int, users: int, candidates: int, elements: int) -> dict[str, Any
 def by_rows(request: Mapping[str, Any]) -> tuple[Any, Any]:
     """The same by TensorFlow, one row at a time."""
     users, candidates = request["title"].shape
-    user, items = np.zeros((users, 4), np.float32), np.zeros((users, candidates, 25), np.float32)
+    user, items = np.zeros((users, 4), np.float32), np.zeros((users, candidates, 27), np.float32)
     for u in range(users):
         seen = request["seen"][u].tolist()
         ids = [{b"a": 0, b"b": 1}.get(word.lower(), 2) for word in seen if word]

@@ -17,6 +17,7 @@ from .kernels_text import TEXT_KERNELS
 from .plan import (
     Admitted,
     Bucketize,
+    Counted,
     Embed,
     HashBucket,
     IdentityId,
@@ -188,6 +189,16 @@ def admitted_step(step: Admitted, state: State) -> None:
     block[...] = passed(step.mask, step.mask.of, state).reshape(block.shape)
 
 
+def counted_step(step: Counted, state: State) -> None:
+    """A sum over a mask."""
+    kept, lengths = passed(step.mask, step.mask.of, state), state.lengths_of(step.mask.of)
+    before = np.append(0, np.cumsum(kept))
+    ends = np.arange(1, len(kept) + 1) if lengths is None else np.cumsum(lengths)
+    counts = (before[ends] - before[ends - (1 if lengths is None else lengths)]).astype(np.float32)
+    counts = np.sqrt(counts) if step.root else counts
+    state.outputs[step.side][:, step.offset] = np.maximum(counts, np.float32(step.floor))
+
+
 KERNELS: dict[str, Callable[[Any, State], None]] = {
     "hash_bucket": hash_bucket_step,
     "vocabulary": vocabulary_step,
@@ -199,5 +210,6 @@ KERNELS: dict[str, Callable[[Any, State], None]] = {
     **TEXT_KERNELS,
     **ID_KERNELS,
     "admitted": admitted_step,
+    "counted": counted_step,
     "subgraph": subgraph_step,
 }

@@ -1,10 +1,10 @@
 """The steps of a feature plan, as data: what each kind does is said here, and done in its kernel.
 
 Id steps (`hash_bucket`, `vocabulary`, `int_vocabulary`, `bucketize`, `identity`) turn a source into integer
-ids; block steps (`embed`, `numeric`, `admitted`) write columns of one of the plan's two outputs. A source is
-a feature, or a step that derives values from one (see text_steps.py). `subgraph` steps (see pieces.py) run
-what has no step of its own, in another engine. To add a kind: its class here, in `STEPS`, and a kernel in
-`KERNELS`.
+ids; block steps (`embed`, `numeric`, `admitted`, `counted`) write columns of one of the plan's two outputs. A
+source is a feature, or a step that derives values from one (see text_steps.py). `subgraph` steps (see
+pieces.py) run what has no step of its own, in another engine. To add a kind: its class here, in `STEPS`,
+and a kernel in `KERNELS`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = [
     "Admitted",
     "BlockStep",
     "Bucketize",
+    "Counted",
     "Embed",
     "HashBucket",
     "IdStep",
@@ -175,6 +176,20 @@ class Admitted:
     op: Literal["admitted"] = "admitted"
 
 
+@dataclass(frozen=True)
+class Counted:
+    """How many elements of each sequence `mask` admits, or (`root`) the root of that; at least `floor`."""
+
+    name: str
+    mask: Mask
+    side: Side
+    offset: int
+    floor: float = 0.0
+    root: bool = False
+    width: int = 1
+    op: Literal["counted"] = "counted"
+
+
 TextStep = Text | Split | Join | Choose | Pick | Element
 IdStep = (
     HashBucket
@@ -189,7 +204,7 @@ IdStep = (
     | Bucketize
     | IdentityId
 )
-BlockStep = Embed | Numeric | Admitted
+BlockStep = Embed | Numeric | Admitted | Counted
 Step = TextStep | IdStep | Parse | BlockStep | Subgraph
 STEPS: dict[str, type[Any]] = {
     "hash_bucket": HashBucket,
@@ -201,6 +216,7 @@ STEPS: dict[str, type[Any]] = {
     "numeric": Numeric,
     **DERIVED_STEPS,
     "admitted": Admitted,
+    "counted": Counted,
     "subgraph": Subgraph,
 }
 

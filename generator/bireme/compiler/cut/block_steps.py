@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bireme.compiler.cut.blocks import Block
 from bireme.compiler.cut.source_steps import SourceSteps
-from bireme.compiler.rules.values import Masked, Rows, features_of
+from bireme.compiler.rules.values import Count, Masked, Rows, features_of
 from bireme.compiler.tables.arenas import Arenas
 from bireme_runtime import plan as p
 
@@ -44,6 +44,8 @@ def block_step(
         )
     if isinstance(block, Masked):
         return p.Admitted(name, sources.mask(block), side, offset, width)
+    if isinstance(block, Count):
+        return p.Counted(name, sources.mask(block.mask), side, offset, block.floor, block.root)
     source = block.feature if block.source is None else sources.name(block.source)
     return p.Numeric(name, source, block.chain, side, offset, width)
 
@@ -53,6 +55,8 @@ def about(block: Block, arenas: Arenas) -> str:
     features = " × ".join(features_of(block))
     if isinstance(block, Rows):
         return f"{features} → {arenas.table(block)}" + (f", {block.pool}" if block.pool else "")
+    if isinstance(block, Count):
+        return f"count of {about(block.mask, arenas)}" + (", root" if block.root else "")
     if isinstance(block, Masked):
         tests = (f"{_SIGNS[one.test]} {one.value!r}" for one in block.tests)
         return f"{features} {' and '.join(tests)}"

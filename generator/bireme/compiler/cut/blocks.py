@@ -7,11 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from bireme.compiler.rules.values import Masked, Numbers, Raw, Rows, Value, numbers, source_key, value_feature
+from bireme.compiler.rules.values import (
+    Count,
+    Masked,
+    Numbers,
+    Raw,
+    Rows,
+    Value,
+    numbers,
+    source_key,
+    value_feature,
+)
 
 __all__ = ["Block", "as_block", "block_key", "block_shape", "width_of"]
 
-Block = Rows | Numbers | Masked
+Block = Rows | Numbers | Masked | Count
 
 
 def as_block(value: Value | None, lengths: Mapping[str, int]) -> Block | None:
@@ -24,7 +34,7 @@ def as_block(value: Value | None, lengths: Mapping[str, int]) -> Block | None:
     if isinstance(value, Raw) and value.dtype == "bool":
         value = Numbers(value.feature, (), value.shape)
     block = numbers(value) or value
-    if not isinstance(block, (Rows, Numbers, Masked)):
+    if not isinstance(block, (Rows, Numbers, Masked, Count)):
         return None
     if block.shape[:1] != ("R",) or not all(d == "L" or isinstance(d, int) for d in block.shape[1:]):
         return None  # elements of sparse tensors, end to end
@@ -39,6 +49,8 @@ def block_key(block: Block) -> tuple[object, ...]:
     """Equal for blocks that hold the same numbers, whatever dimensions of size 1 they have."""
     if isinstance(block, Masked):
         return ("mask", block.key)
+    if isinstance(block, Count):
+        return ("count", block.mask.key, block.floor, block.root)
     if isinstance(block, Numbers):
         source = source_key(block.source) if block.source is not None else None
         return ("numbers", block.feature, block.chain, source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bireme.compiler.graph import Node
-from bireme.compiler.rules.values import Count, Ids, Masked, Numbers, Raw, Rows, Text, Value, value_feature
+from bireme.compiler.rules.values import Ids, Masked, Numbers, Raw, Rows, Text, Value, value_feature
 from bireme.compiler.shapes import TensorSpec
 from bireme.errors import CompileError
 
@@ -62,10 +62,6 @@ def unfit(value: Value, reader: Node | None, task: str) -> CompileError:
         Masked: (
             "a sequence mask",
             f"fix its length: `lengths: {{{value_feature(value)}: …}}` in the spec; or pool it in the model",
-        ),
-        Count: (
-            "a sequence's length",
-            "a mean divides a masked sum by maximum(length of the same mask, 1), or with divide_no_nan",
         ),
         Rows: (
             "an unpooled sequence of embeddings",

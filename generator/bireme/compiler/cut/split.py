@@ -27,7 +27,7 @@ from bireme.compiler.cut.subgraphs import Subgraphs
 from bireme.compiler.graph import Graph, Node, tf
 from bireme.compiler.rules.lower import Lowering
 from bireme.compiler.rules.sparse import check_sides
-from bireme.compiler.rules.values import Ids, Raw, Rows, Value, features_of, value_feature
+from bireme.compiler.rules.values import Count, Ids, Raw, Rows, Value, features_of, value_feature
 from bireme.compiler.shapes import tensor_specs
 from bireme.compiler.tables.arenas import Arenas
 from bireme.compiler.tables.constant_tables import adopt_constant_tables
@@ -206,7 +206,7 @@ class _Cut:
 
     def _register(self, block: Block) -> None:
         """Computed ids get their side when they are first met."""
-        ids = block.ids if isinstance(block, Rows) else block.source
+        ids = block.ids if isinstance(block, Rows) else None if isinstance(block, Count) else block.source
         if isinstance(ids, Ids) and ids.kind == "computed":
             self.sides[ids.feature] = self.subgraphs.side(ids.parameters[0])
 

@@ -19,6 +19,7 @@ from bireme.compiler.tables.export import read_words
 from bireme.compiler.tables.storage_report import storage_data, storage_rows
 from bireme_runtime.plan import (
     Bucketize,
+    Counted,
     Embed,
     HashBucket,
     IdentityId,
@@ -148,7 +149,7 @@ def _block_phrase(step: Any, steps: dict[str, Any], words: dict[str, int]) -> st
     if isinstance(step, Numeric):
         chain = [_phrase(step.feature, steps, words), *(name for name, _ in step.chain)]
         return ", ".join(name for name in chain if name) or "as it is"
-    return "mask"
+    return "count" if isinstance(step, Counted) else "mask"
 
 
 def _phrase(source: str, steps: dict[str, Any], words: dict[str, int]) -> str:

@@ -10,7 +10,7 @@ import onnx
 from bireme.compiler.cut.boundary import Boundary
 from bireme.compiler.fp16.layers import origin
 from bireme.compiler.rows.costs import flops_per_node
-from bireme_runtime.plan import Admitted, Embed, Numeric, Step, Subgraph
+from bireme_runtime.plan import Admitted, Counted, Embed, Numeric, Step, Subgraph
 from bireme_runtime.text_steps import features_behind, sources_of
 
 __all__ = ["block_origin", "dense_parts"]
@@ -38,7 +38,7 @@ def block_origin(
             made_by |= {output.name: step for output in step.outputs if output.name}
             ends = [(step.side, output.offset) for output in step.outputs if output.width]
         else:
-            ends = [(step.side, step.offset)] if isinstance(step, (Embed, Numeric, Admitted)) else []
+            ends = [(step.side, step.offset)] if isinstance(step, (Embed, Numeric, Admitted, Counted)) else []
         if (boundary.side, boundary.offset) in ends:
             last = step
     engines: dict[str, str] = {}

@@ -3,9 +3,9 @@
 `Lowering.lower(tensor)` returns a `Value` (see values.py) or None. `RULES` names for each op the rules that
 are tried in order; a rule sees the node and returns the value of its first output, or None ("op:i" names
 those of output i). Rules about the elements of a sequence are in pooling.py, about sparse and ragged tensors
-in lower_sparse.py and its neighbours, about strings in lower_text.py, about integers in lower_ids.py, all
-others here. To teach the kit a new transform, add a rule, a step in `bireme_runtime.plan` and its kernel in
-`bireme_runtime.kernels`.
+in lower_sparse.py and its neighbours, about strings in lower_text.py, about ids in lower_ids.py and
+lower_integers.py, about floats in lower_numbers.py, all others here. To teach the kit a new transform, add a
+rule, a step in `bireme_runtime.plan` and its kernel in `bireme_runtime.kernels`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from bireme.compiler.graph import Graph, Node, node_of, tf
 from bireme.compiler.rules import pooling
 from bireme.compiler.rules.lower_elements import ELEMENT_RULES
 from bireme.compiler.rules.lower_ids import ID_RULES
+from bireme.compiler.rules.lower_integers import INTEGER_RULES
+from bireme.compiler.rules.lower_numbers import NUMBER_RULES
 from bireme.compiler.rules.lower_places import PLACE_RULES
 from bireme.compiler.rules.lower_pools import POOL_RULES, OneHotRows
 from bireme.compiler.rules.lower_ragged import RAGGED_RULES
@@ -38,38 +40,16 @@ from bireme.compiler.rules.value_shapes import drop, insert, reshape, strided
 from bireme.compiler.rules.value_specs import agrees
 from bireme.compiler.rules.values import (
     Ids,
-    Numbers,
     Raw,
     Rows,
     Value,
     as_ids,
-    derive,
-    numbers,
     raw_feature,
     same_source,
 )
 from bireme.compiler.shapes import TensorSpec
 
 __all__ = ["RULES", "Lowering"]
-
-_UNARY = {
-    "Log1p": "log1p",
-    "Log": "log",
-    "Sqrt": "sqrt",
-    "Square": "square",
-    "Abs": "abs",
-    "Neg": "neg",
-    "Tanh": "tanh",
-}
-_BINARY = {
-    "Add": "add",
-    "AddV2": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-    "RealDiv": "div",
-    "Maximum": "maximum",
-    "Minimum": "minimum",
-}
 
 
 class Lowering:
@@ -110,7 +90,8 @@ class Lowering:
         self._memo: dict[str, Value | Aside | None] = {}
         for name, shape in shapes.items():
             if isinstance(shape, Splits) and name in graph.features:
-                self._memo |= structure(graph, name, shape)
+                found = structure(graph, name, shape)
+                self._memo |= {ref: it for ref, it in found.items() if _possible(it, specs.get(ref))}
         # Inputs before their readers: no chain of ops is then too long for Python's stack.
         for node in graph.nodes.values():
             self.lower(node.output)
@@ -127,8 +108,7 @@ class Lowering:
             rules = RULES.get(node.op if ref == node.output else f"{node.op}:{ref.rsplit(':', 1)[1]}", ())
             meanings = (found for rule in rules if (found := rule(self, node)) is not None)
             spec = self.specs.get(ref)
-            fits = (found for found in meanings if isinstance(found, Aside) or agrees(found, spec))
-            self._memo[ref] = next(fits, None)
+            self._memo[ref] = next((found for found in meanings if _possible(found, spec)), None)
         return self._memo[ref]
 
     def feature(self, node: Node) -> Value | Aside | None:
@@ -170,6 +150,10 @@ class Lowering:
         return value.reshape(-1)[0] if value is not None and value.size == 1 else None
 
 
+def _possible(found: Value | Aside, spec: TensorSpec | None) -> bool:
+    return isinstance(found, Aside) or agrees(found, spec)
+
+
 def _mask_token(low: Lowering, node: Node) -> Value | None:
     """`where(x == token, number, found)`: a vocabulary's mask token has an id of its own."""
     condition = low.graph.producer(node.inputs[0])
@@ -202,29 +186,6 @@ def _negative_wrap(low: Lowering, node: Node) -> Value | None:
     return as_ids(low.lower(node.inputs[2])) if sizes == {low.scalar(wrapped, 1)} else None
 
 
-def _cast(low: Lowering, node: Node) -> Value | None:
-    value, target = low.lower(node.inputs[0]), tf.as_dtype(node.attr["DstT"].type)
-    if isinstance(value, Raw) and target == tf.float32:
-        known = value.dtype in ("int32", "int64", "float64", "bool")
-        return Numbers(value.feature, (), value.shape) if known else None
-    return None
-
-
-def _bucketize(low: Lowering, node: Node) -> Value | None:
-    value = low.lower(node.inputs[0])
-    if isinstance(value, Ids):
-        return derive(value, "bucketize", *node.attr["boundaries"].list.f, non_negative=True)
-    if isinstance(value, Numbers) and value.source is None and not value.chain:
-        # An integer cast to FP32 compares like the integer itself; a double would be rounded before.
-        placeholder = low.graph.features.get(value.feature)  # none: made by a piece of the graph
-        raw = low.lower(f"{placeholder}:0") if placeholder is not None else None
-        integer = isinstance(raw, Raw) and raw.dtype.startswith("int")
-        value = replace(raw, shape=value.shape) if raw is not None and integer else None
-    if not isinstance(value, Raw) or value.dtype not in ("float32", "int32", "int64", "float64"):
-        return None
-    return derive(value, "bucketize", *node.attr["boundaries"].list.f, non_negative=True)
-
-
 def _gather(low: Lowering, node: Node) -> Value | None:
     if node.name not in low.tables or node.name in low.apart or node.attr["batch_dims"].i:
         return None
@@ -238,22 +199,6 @@ def _gather(low: Lowering, node: Node) -> Value | None:
         return None
     columns = tuple(int(d) for d in shape[1:])  # () where a table holds one number an id
     return Rows(ids, variable, (*columns, 1)[0], (*ids.shape, *columns))
-
-
-def _binary(low: Lowering, node: Node) -> Value | None:
-    operation = _BINARY[node.op]
-    value, constant = numbers(low.lower(node.inputs[0])), low.constant(node, 1)
-    if value is None and operation in ("add", "mul", "sub", "maximum", "minimum"):
-        value, constant = numbers(low.lower(node.inputs[1])), low.constant(node, 0)
-        operation = "rsub" if operation == "sub" else operation
-    if value is None or constant is None or constant.size != 1 or constant.ndim > len(value.shape):
-        return None
-    return replace(value, chain=(*value.chain, (operation, float(constant.reshape(-1)[0]))))
-
-
-def _unary(low: Lowering, node: Node) -> Value | None:
-    value = numbers(low.lower(node.inputs[0]))
-    return replace(value, chain=(*value.chain, (_UNARY[node.op], None))) if value is not None else None
 
 
 def _strided(low: Lowering, node: Node) -> Value | None:
@@ -284,19 +229,16 @@ Rule = Callable[[Lowering, Node], "Value | Aside | None"]
 RULES: dict[str, tuple[Rule, ...]] = {
     "Placeholder": (Lowering.feature,),
     "SelectV2": (_mask_token, _negative_wrap, pooling.admitted_or_zero),
-    "Cast": (pooling.cast_mask, _cast),
-    "Bucketize": (_bucketize,),
+    "Cast": (pooling.cast_mask,),
     **dict.fromkeys(GATHERS, (_gather,)),
     "NotEqual": (pooling.mask,),
     "Greater": (pooling.positive,),
-    "Mul": (pooling.times_mask, _binary),
+    "Mul": (pooling.times_mask,),
     "Sum": (pooling.total,),
     "Mean": (pooling.mean_of_all,),
-    "RealDiv": (pooling.mean, _binary),
+    "RealDiv": (pooling.mean,),
     "DivNoNan": (pooling.mean,),
-    "Maximum": (pooling.at_least, _binary),
-    **dict.fromkeys(("Add", "AddV2", "Sub", "Minimum"), (_binary,)),
-    **dict.fromkeys(_UNARY, (_unary,)),
+    "Maximum": (pooling.at_least,),
     "StridedSlice": (_strided,),
     "ExpandDims": (_expand,),
     "Squeeze": (_squeeze,),
@@ -311,6 +253,15 @@ _OF_ELEMENTS = (
     RAGGED_RULES,
     SIZE_RULES,
 )
-for _more in (*_OF_ELEMENTS, ELEMENT_RULES, TILED_RULES, TEXT_RULES, ID_RULES, SPLIT_RULES):
+for _more in (
+    NUMBER_RULES,
+    *_OF_ELEMENTS,
+    ELEMENT_RULES,
+    TILED_RULES,
+    TEXT_RULES,
+    ID_RULES,
+    INTEGER_RULES,
+    SPLIT_RULES,
+):
     for _op, _rules in _more.items():
         RULES[_op] = (*RULES.get(_op, ()), *_rules)

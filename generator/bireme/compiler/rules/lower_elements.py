@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bireme.compiler.graph import Node
-from bireme.compiler.rules.lower_ids import as_integers
+from bireme.compiler.rules.lower_integers import as_integers
 from bireme.compiler.rules.values import (
     Ids,
     Raw,

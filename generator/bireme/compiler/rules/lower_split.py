@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bireme.compiler.graph import Node, tf
 from bireme.compiler.rules.id_steps import OPERAND
-from bireme.compiler.rules.lower_ids import as_integers
+from bireme.compiler.rules.lower_integers import as_integers
 from bireme.compiler.rules.values import Raw, Source, Text, Value, as_text
 from bireme_runtime.text_steps import to_text
 

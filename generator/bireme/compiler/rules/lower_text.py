@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bireme.compiler.graph import Node, tf
 from bireme.compiler.rules.id_steps import OPERAND
-from bireme.compiler.rules.lower_ids import as_integers, is_single
+from bireme.compiler.rules.lower_integers import as_integers, is_single
 from bireme.compiler.rules.regex_subset import translate
 from bireme.compiler.rules.values import Numbers, Raw, Source, Text, Value, as_text, derive, raw_feature
 from bireme_runtime.text_steps import to_text

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from bireme.compiler.composites import Composite
 from bireme.compiler.rules.values import (
+    Count,
     Dim,
     Ids,
     Masked,
@@ -255,7 +256,7 @@ def check_sides(value: Value, sides: Mapping[str, str]) -> None:
     if isinstance(value, Rows):
         parts.append(value.ids)
         parts += [Raw(value.weights, "float32", ())] if value.weights is not None else []
-    mask = value if isinstance(value, Masked) else value.mask if isinstance(value, Rows) else None
+    mask = value if isinstance(value, Masked) else value.mask if isinstance(value, (Rows, Count)) else None
     parts += [test.source for test in mask.tests] if mask is not None else []
 
     # What is made of both sides is item side.
