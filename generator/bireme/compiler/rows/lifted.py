@@ -209,6 +209,10 @@ class Context:
         self.products: dict[str, tuple[Lifted, Lifted]] = {}
         self._rests = rests
 
+    def knows(self, name: str) -> bool:
+        """Whether the rank of a row-wise tensor is known."""
+        return name in self._rests
+
     def rest(self, node: onnx.NodeProto) -> Rest:
         """Shape of a node's output behind the row dimension."""
         return self._rests[node.output[0]]

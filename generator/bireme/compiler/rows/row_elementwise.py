@@ -34,6 +34,9 @@ def elementwise(
     # Unequal ranks would align one tensor's rows with another's columns.
     if not varying or any(len(value.rest) != len(rest) for value in varying):
         return None
+    sloped = node.op_type == "PRelu"
+    if sloped and (isinstance(inputs[0], Const) or not isinstance(inputs[1], Const)):
+        return None  # a slope must not be wider than what it meets: not a whole side wider either
     aligned = [_aligned(value, len(rest)) for value in inputs]
     if any(value is None for value in aligned):
         return None
@@ -45,7 +48,7 @@ def elementwise(
         lazy = lazy or _blockwise(lift, node, values, attributes)
         if lazy is not None:
             return lazy
-    return _whole(lift, node, values, attributes, known)
+    return _whole(lift, node, values, attributes, known and not sloped)
 
 
 def _aligned(value: Lifted, rank: int) -> Lifted | None:

@@ -19,7 +19,7 @@ from bireme.compiler.rows.row_more import MORE
 from bireme.compiler.rows.row_moves import concat, expand, reshape, slice_, split, squeeze, tile, transpose
 from bireme.compiler.rows.row_products import gemm
 from bireme.compiler.rows.row_reduce import REDUCTIONS, reduce
-from bireme.compiler.rows.row_values import Lifted, Tensor
+from bireme.compiler.rows.row_values import Const, Lifted, Tensor
 
 __all__ = ["HANDLERS", "Handler"]
 
@@ -30,7 +30,7 @@ def _softmax(
     lift: Context, node: onnx.NodeProto, inputs: list[Lifted], attributes: Attributes
 ) -> Lifted | None:
     axis = shift(attributes.get("axis", -1), lift.rank(node, 0))
-    if axis is None:
+    if axis is None or isinstance(inputs[0], Const):
         return None
     tensor = lift.writer.write(inputs[0])
     return Tensor(lift.writer.node(node.op_type, [tensor.name], axis=axis), tensor.side, lift.rest(node))

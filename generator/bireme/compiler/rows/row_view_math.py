@@ -70,6 +70,8 @@ def _elementwise(bench: Bench, node: onnx.NodeProto) -> list[View]:
             inputs.append(bench.constant(np.ascontiguousarray(value.reshape(_without_ones(rest)))))
     before = np.broadcast_shapes(*(shape[0] for shape in shapes))
     after = np.broadcast_shapes(*(shape[1] for shape in shapes))
+    if node.op_type == "PRelu" and (names[0] not in bench.views or shapes[0] != (before, after)):
+        raise NoViewError  # a slope must not be wider than what it meets
     base = inputs[0] if node.op_type == "Identity" else bench.emit(node.op_type, inputs, **attributes)
     return [View(base, before, pre, post, after)]
 

@@ -53,7 +53,8 @@ def _reshape(bench: Bench, node: onnx.NodeProto) -> list[View]:
 def _flatten(bench: Bench, node: onnx.NodeProto) -> list[View]:
     attributes = attributes_of(node)
     view = view_of(bench, node.input[0])
-    axis = attributes.get("axis", 1) % (view.rank + 1)
+    axis = attributes.get("axis", 1)
+    axis += view.rank if axis < 0 else 0
     outer, inner = view.shape[:axis], view.shape[axis:]
     if view.axis < axis:
         outer = [Rows(prod(size.times if isinstance(size, Rows) else size for size in outer))]

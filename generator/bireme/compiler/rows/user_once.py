@@ -89,6 +89,7 @@ class _Lift:
         rests = {
             value.name: tuple(d.dim_value for d in value.type.tensor_type.shape.dim[1:])
             for value in (*inferred.graph.value_info, *inferred.graph.output)
+            if value.type.tensor_type.HasField("shape")
         }
         self.values: dict[str, Lifted] = {
             weight.name: Const(onnx.numpy_helper.to_array(weight)) for weight in rowwise.graph.initializer
@@ -108,7 +109,8 @@ class _Lift:
         if node.op_type == "Constant":
             self.values[node.output[0]] = Const(onnx.numpy_helper.to_array(attributes["value"]))
             return
-        handler = HANDLERS.get(node.op_type) if all(node.input) else None
+        whole = all(node.input) and all(map(self.context.knows, node.output))
+        handler = HANDLERS.get(node.op_type) if whole else None
         result = None
         inputs = [self.values.get(name) for name in node.input]
         values = [value for value in inputs if value is not None]
