@@ -135,6 +135,18 @@ def test_a_detour_and_back_leaves_plain_ops():
     assert nodes[0].doc_string == "t2"
 
 
+@pytest.mark.parametrize("axis", range(-3, 4))
+def test_flatten_counts_axes_from_either_end(axis):
+    net = Detour()
+    net.add("Transpose", ["x"], [4, Rows(), 6], perm=[1, 0, 2])
+    net.add("Flatten", [net.last], [Rows(), Rows()], axis=axis)
+    model = net.model()
+    for rows in (1, 2, 4):
+        x = np.random.default_rng(rows).normal(size=(rows, 4, 6)).astype(np.float32)
+        wanted = runner(model)({"x": x})["score"]
+        np.testing.assert_array_equal(runner(rows_first(model, []))({"x": x})["score"], wanted)
+
+
 def mask_of(net: Detour, mask: np.ndarray) -> None:
     """As tf2onnx writes `boolean_mask(x, mask & ones_like(x))`, x [rows, 4, 6]; then k columns a row."""
     net.add("Sub", ["x", "x"], net.shape)

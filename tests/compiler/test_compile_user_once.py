@@ -205,6 +205,8 @@ MIXING: dict[str, Callable[[Network], str]] = {
     "Where": lambda n: n.add("Where", [n.weight(np.array([[True], [False]])), "i", "i"], (4,)),
     "Tile": lambda n: n.add("Tile", ["i", n.weight(np.array([2, 1]))], (4,)),
     "Clip": lambda n: n.add("Clip", ["i", "", n.normal()], (4,)),
+    "PRelu": lambda n: n.add("PRelu", ["u", n.add("Tanh", ["u"], (3,))], (3,)),
+    "Flatten": lambda n: n.add("Flatten", ["price"], (0,), axis=-1),
 }
 
 
@@ -216,6 +218,18 @@ def test_op_that_mixes_rows_is_refused_by_name(op):
     with pytest.raises(CompileError) as caught:
         lift(model)
     assert caught.value.where.startswith(f"op {op} (node 'my_{op}_")
+
+
+def test_tensor_of_unknown_rank_is_refused():
+    """It is not taken for one number a row: here it is [1, rows], and the sum would mix candidates."""
+    net = Network()
+    target = net.add("Cast", [net.add("Cast", ["price"], (), to=6)], (), to=7)
+    turned = net.add("Reshape", ["price", target], ())
+    model = net.model(score=net.add("Add", [turned, "price"], ()))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(CompileError, match="op Reshape"):
+        lift(model)
 
 
 def test_constant_that_adds_a_dimension_in_front_is_refused():

@@ -100,8 +100,11 @@ class ListWriter:
 
 def _elementwise(lift: ListWriter, op: Op) -> list[str] | None:
     rank = len(op.shape)
-    if op.kind == "Identity" and isinstance(op.inputs[0], Listed):
-        return [op.inputs[0].name]
+    first = op.inputs[0]
+    if op.kind == "Identity" and isinstance(first, Listed):
+        return [first.name]
+    if op.kind == "PRelu" and not (isinstance(first, Listed) and first.rank == rank):
+        return None  # a slope must not be wider than what it meets
     names = [lift.wide(v, rank) if isinstance(v, Listed) else lift.writer.weight(v) for v in op.inputs]
     return [lift.writer.node(op.kind, names, **op.attributes)]
 
