@@ -192,7 +192,8 @@ def _by_shape(net: Adversary) -> None:
 
 def _turn(net: Adversary) -> None:
     x = net.pick()
-    net.add("Transpose", [x], perm=[int(axis) for axis in net.rng.permutation(len(net.shape(x)))])
+    if shape := net.shape(x):
+        net.add("Transpose", [x], perm=[int(axis) for axis in net.rng.permutation(len(shape))])
 
 
 def _axes(net: Adversary) -> None:
