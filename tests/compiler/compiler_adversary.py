@@ -180,12 +180,13 @@ def _by_shape(net: Adversary) -> None:
     """To a shape that is computed, of this tensor or another one."""
     x = net.pick()
     shape = net.add("Shape", [x])
-    assert shape is not None
+    if shape is None:
+        return  # a single number has none
     if net.choice(True, False):
         first = net.add("Gather", [shape, net.ints(0)])
-        assert first is not None
-        shape = net.add("Concat", [first, net.ints(*net.choice((-1,), (1, -1), (-1, 2)))], axis=0)
-        net.add("Reshape", [x, shape or first])
+        rest = net.ints(*net.choice((-1,), (1, -1), (-1, 2)))
+        wanted = net.add("Concat", [first or shape, rest], axis=0)
+        net.add("Reshape", [x, wanted or shape])
     else:
         net.add(net.choice("Expand", "Reshape"), [net.pick(), shape])
 
