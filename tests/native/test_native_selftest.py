@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from native_helpers import HERE, ZIG, cannot_run, run_program, tiny_files
+from native_helpers import HERE, NATIVE, ZIG, cannot_run, run_program, tiny_files
 
 from bireme.native.compilers import Compiler, compilers_for
 from bireme.native.flags import BUILD_UNIT, build_unit, host_architecture
-from bireme.native.library import Library, compile_sources
+from bireme.native.library import Library, compile_sources, read_sources
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 MARK = "bireme-build:test"
@@ -63,3 +63,14 @@ def test_zig_makes_libraries_for_old_images_with_the_c_library_s_own_functions(a
     assert library.glibc == (2, 27)  # logf's
     assert b"\0logf\0" in library.content  # a name to be resolved when it is loaded
     assert len(library.content) < 50_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "compiler"), compilers("x86_64") + compilers("aarch64"))
+def test_the_kernel_gives_fixed_values_in_every_variant(arch: str, compiler: Compiler, tmp_path: Path):
+    if reason := cannot_run(arch):
+        pytest.skip(reason)
+    files = read_sources(NATIVE) | {"kernel_selftest.c": (HERE / "kernel_selftest.c").read_bytes()}
+    program = compile_sources(compiler, arch, files, WARNINGS, executable="selftest")
+    for name in sorted(variants(arch)):
+        assert run_program(program, tmp_path, arch, BIREME_KERNEL=name) == name
