@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from bireme_runtime.shared_copy import key_of
 
 __all__ = ["Memory", "copies_in_memory", "memory_of", "parse"]
 
@@ -71,14 +74,14 @@ def parse(smaps: str, arenas: Collection[str]) -> Memory:
     return Memory(total["Rss"], total["Pss"], own, *(total[f"table {n}"] for n in ("Pss", "Rss", "huge")))
 
 
-def copies_in_memory() -> list[str]:
-    """Names of the tables' copies (memfds) that living processes of ours hold."""
+def copies_in_memory(arenas: Iterable[Path]) -> list[str]:
+    """Arena files of which some process holds a copy (a memfd, see bireme_runtime/shared_copy.py)."""
+    wanted = {}
+    for path in arenas:
+        with path.open("rb") as file:
+            wanted[f"/memfd:{key_of(file.fileno())} (deleted)"] = path.name
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            target = str(link.readlink())
-        except OSError:
-            continue
-        if target.startswith(_COPY):
-            found.add(target)
-    return sorted(found)
+        with suppress(OSError):  # gone meanwhile, or another user's
+            found.add(wanted.get(str(link.readlink()), ""))
+    return sorted(found - {""})

@@ -80,6 +80,7 @@ def serve(repository: Path, policy: str, clients: int, seconds: float) -> dict[s
             window, scores = _load(server, processes, plan, repository, clients, seconds)
             memory = [memory_of(pid, arenas) for pid in instances]
             notes = _notes(Path(folder) / "server.log")
+            held = copies_in_memory(_arenas(repository))
             left = _kill(server.pid, processes, before)
         finally:
             server.stop()
@@ -90,7 +91,12 @@ def serve(repository: Path, policy: str, clients: int, seconds: float) -> dict[s
         "instances": [dataclasses.asdict(one) for one in memory],
         "window": dataclasses.asdict(window),
         "scores": scores,
-        "killed": left | {"regions_after_stop": sorted(_shared_memory() - before)},
+        "killed": left
+        | {
+            "copies_before": held,
+            "copies_left": copies_in_memory(_arenas(repository)),
+            "regions_after_stop": sorted(_shared_memory() - before),
+        },
     }
 
 
@@ -120,7 +126,11 @@ def prepare(repository: Path) -> int:
     config = text_format.Parse(text, ModelConfig())
     config.instance_group[0].count = INSTANCES
     path.write_text(f"{head}\n{text_format.MessageToString(config)}", encoding="utf-8")
-    return sum(file.stat().st_size for file in (path.parent / "1").glob("arena_*.bin"))
+    return sum(file.stat().st_size for file in _arenas(repository))
+
+
+def _arenas(repository: Path) -> list[Path]:
+    return sorted((repository / f"{MODEL}_preprocess" / "1").glob("arena_*.bin"))
 
 
 def _load(
@@ -149,7 +159,6 @@ def _kill(server: int, processes: dict[int, str], before: set[str]) -> dict[str,
     time.sleep(0.5)  # until the kernel has freed what they had
     regions = sorted(_shared_memory() - before)
     return {
-        "copies_left": copies_in_memory(),
         "tables_in_shared_memory_left": [
             name for name in regions if "triton" not in name and "arena" in name
         ],
@@ -193,7 +202,7 @@ def _make(folder: Path, gigabytes: float) -> Path:
 
 def _read(repository: Path) -> None:
     """Bring the arenas into the system's cache, from which a copy has dropped them."""
-    for path in (repository / f"{MODEL}_preprocess" / "1").glob("arena_*.bin"):
+    for path in _arenas(repository):
         with path.open("rb", buffering=0) as file:
             while file.read(1 << 24):
                 pass

@@ -136,7 +136,7 @@ def soak(spec: BuildSpec, repository: Path, clients: int, minutes: float) -> tup
                 thread.join()
         server.check()
     left = [path.name for path in _SHARED.glob(f"bireme_{os.getpid()}_*")]
-    return watch, window, left + copies_in_memory()
+    return watch, window, left + copies_in_memory(folder.glob("arena_*.bin"))
 
 
 def _make(spec: Path, repository: Path) -> Path:

@@ -105,12 +105,15 @@ def test_memory_of_four_instances_is_measured(
     policies = json.loads(out.read_text())["policies"]
     assert [one["policy"] for one in policies] == ["auto", "copy"]
     for one in policies:
+        assert len(one["killed"]["regions_of_triton_left"]) > 0
         assert len(one["instances"]) == 4
         assert len(one["notes"]) == 4
         assert all(instance["table_share"] < instance["table_resident"] for instance in one["instances"])
         assert one["killed"]["copies_left"] == []
         assert one["killed"]["regions_after_stop"] == []
         assert one["summary"]["share_over_tables"] > memory.LIMIT
+    assert policies[0]["killed"]["copies_before"] == []
+    assert len(policies[1]["killed"]["copies_before"]) == 1
     assert sum("made now" in note for note in policies[1]["notes"]) == 1
     assert out.with_suffix(".png").exists()
 
@@ -119,10 +122,10 @@ def test_memory_of_four_instances_is_measured(
 def test_a_soak_watches_every_process(
     tiny, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    monkeypatch.setattr(soak, "_EVERY", 0.05)
+    monkeypatch.setattr(soak, "_EVERY", 0.02)
     out = tmp_path / "soak.json"
     options = ["--spec", str(tiny(1)), "--repository", str(repository)]
-    soak.main([*options, "--minutes", "0.05", "--out", str(out)])
+    soak.main([*options, "--minutes", "0.1", "--out", str(out)])
     found = json.loads(out.read_text())
     assert set(found["rss_bytes"]) == {"server", "tiny_preprocess", "tiny_dnn", "all together"}
     assert all(min(sizes) > 5e6 for sizes in found["rss_bytes"].values())
