@@ -20,9 +20,10 @@ from bireme.emitter.engine_note import Network, engine_note
 from bireme.emitter.tensors import ITEMS, USER
 from bireme.spec import Contract
 
-__all__ = ["ahead_files", "shared_files"]
+__all__ = ["ENSEMBLE_NOTE", "ahead_files", "shared_files"]
 
-_ENSEMBLE_NOTE = b"An ensemble has no file of its own, but Triton wants this version folder.\n"
+# git and zip drop empty folders, and Triton refuses a model without a version folder.
+ENSEMBLE_NOTE = b"An ensemble has no file of its own, but Triton wants this version folder.\n"
 
 
 def ahead_files(
@@ -43,8 +44,8 @@ def ahead_files(
     """
     names = AheadNames(contract.model)
     models: dict[str, dict[str, Writer]] = {
-        names.user: {f"{_version(ahead)}/README.txt": _ENSEMBLE_NOTE},
-        names.slice: {"1/README.txt": _ENSEMBLE_NOTE},
+        names.user: {f"{_version(ahead)}/README.txt": ENSEMBLE_NOTE},
+        names.slice: {"1/README.txt": ENSEMBLE_NOTE},
     }
     for model, plan in ((names.user_preprocess, ahead.user_plan), (names.slice_preprocess, ahead.slice_plan)):
         models[model] = {

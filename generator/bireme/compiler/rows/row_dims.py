@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-__all__ = ["Dim", "Rows", "Sizes", "evaluate", "resolve", "sizes_of"]
+__all__ = ["TO_THE_END", "Dim", "Rows", "Sizes", "evaluate", "resolve", "sizes_of"]
 
 Array = np.ndarray[Any, Any]
+#: A slice that ends here, or later, runs to the end: what tf2onnx writes behind an ellipsis.
+TO_THE_END = 10**9
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from bireme.compiler.rows.lifted import Attributes, Context
+from bireme.compiler.rows.row_axes import shift
 from bireme.compiler.rows.row_products import matmul
 from bireme.compiler.rows.row_values import Const, Lifted, Tensor
 from bireme_runtime.plan import Side
@@ -33,9 +34,8 @@ _REDUCTIONS = ("ReduceL1", "ReduceLogSum", "ReduceLogSumExp")
 
 
 def _axis(lift: Context, node: onnx.NodeProto, axis: int) -> int | None:
-    """A row-wise axis of the first input in the lifted tensor; None for the row axis itself."""
-    axis %= lift.rank(node, 0)
-    return axis + 1 if axis else None
+    """An axis of the first input, as `shift` counts it."""
+    return shift(axis, lift.rank(node, 0))
 
 
 def _one_side(lift: Context, tensors: list[Tensor]) -> tuple[list[Tensor], Side]:
@@ -211,7 +211,7 @@ def _over_images(
     if isinstance(inputs[0], Const) or not all(isinstance(value, Const) for value in inputs[1:]):
         return None
     rest = lift.rest(node)
-    if 0 in rest:
+    if 0 in (*inputs[0].rest, *rest):
         return None
     writer = lift.writer
     tensor = writer.write(inputs[0])

@@ -9,6 +9,7 @@ import onnx
 from bireme.compiler.rows.lifted import Attributes, Context
 from bireme.compiler.rows.row_axes import axes_of, shift
 from bireme.compiler.rows.row_blocks import cut, cut_part, join, part_of_terms, reshape_concat, reshape_part
+from bireme.compiler.rows.row_dims import TO_THE_END
 from bireme.compiler.rows.row_values import (
     Const,
     Lifted,
@@ -21,9 +22,6 @@ from bireme.compiler.rows.row_values import (
 )
 
 __all__ = ["concat", "expand", "reshape", "slice_", "split", "squeeze", "tile", "transpose"]
-
-#: A slice that ends here, or later, runs to the end: what tf2onnx writes behind an ellipsis.
-_TO_THE_END = 10**9
 
 
 def concat(
@@ -138,7 +136,7 @@ def slice_(lift: Context, node: onnx.NodeProto, inputs: list[Lifted], _: Attribu
         shifted = shift(axis, 1 + len(value.rest))
         if shifted is not None:
             kept.append((start, end, shifted, step))
-        elif start != 0 or end < _TO_THE_END or step != 1:
+        elif start != 0 or end < TO_THE_END or step != 1:
             return None  # takes some rows and leaves others
     if not kept:
         return value

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from bireme.compiler.rows.row_bench import Array, Bench, attributes_of
-from bireme.compiler.rows.row_dims import Dim, Rows, Sizes, evaluate, resolve, sizes_of
+from bireme.compiler.rows.row_dims import TO_THE_END, Dim, Rows, Sizes, evaluate, resolve, sizes_of
 
 __all__ = ["RowShapes", "row_shapes"]
 
@@ -118,4 +118,4 @@ def _of_slice(bench: Bench, node: onnx.NodeProto, inputs: list[Sizes | None]) ->
 
 
 def _to_the_end(end: Dim) -> bool:
-    return isinstance(end, int) and end >= 10**9
+    return isinstance(end, int) and end >= TO_THE_END

@@ -11,14 +11,11 @@ import numpy as np
 import onnx
 
 from bireme.compiler.rows.row_bench import Bench, attributes_of
-from bireme.compiler.rows.row_dims import Dim, Rows, resolve
+from bireme.compiler.rows.row_dims import TO_THE_END, Dim, Rows, resolve
 from bireme.compiler.rows.row_view import NoViewError, View
 from bireme.compiler.rows.row_view_fills import expand, filled, sizes_in, static, tile, view_of
 
 __all__ = ["MOVES"]
-
-#: A slice that ends here, or later, runs to the end.
-_TO_THE_END = 10**9
 
 
 def _viewed(bench: Bench, view: View, shape: list[Dim]) -> View:
@@ -159,11 +156,11 @@ def _slice(bench: Bench, node: onnx.NodeProto) -> list[View]:
             view = _cut(bench, view, place, start, end, step)
             continue
         first = start.times if isinstance(start, Rows) else start
-        last = view.pre * view.post if isinstance(end, int) and end >= _TO_THE_END else end
+        last = view.pre * view.post if isinstance(end, int) and end >= TO_THE_END else end
         last = last.times if isinstance(last, Rows) else last
         if isinstance(start, int) and start != 0:
             raise NoViewError
-        if isinstance(end, int) and end < _TO_THE_END:
+        if isinstance(end, int) and end < TO_THE_END:
             raise NoViewError
         if (first, last, step) != (0, view.pre * view.post, 1):
             view = _cut(bench, view, place, first, last, step)
