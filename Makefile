@@ -17,7 +17,7 @@ CODE := generator backends examples perf scripts tests setup.py
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 .PHONY: venv
 venv: $(INSTALLED) ## install everything into .venv
@@ -119,7 +119,7 @@ lint: $(INSTALLED) ## ruff and mypy
 	MYPYPATH=perf $(BIN)/mypy perf/*.py perf/*/*.py
 
 .PHONY: test
-test: lint $(SAVED_MODEL) ## lint and all tests that need no GPU
+test: lint $(SAVED_MODEL) ## lint and all quick tests that need no GPU, about 10 minutes
 	$(BIN)/pytest -m "not slow and not gpu and not k8s"
 
 .PHONY: format

@@ -187,7 +187,7 @@ def test_no_candidates_are_for_the_server_to_refuse(client: RankingClient, trito
         ({"hour": 1, "price": 2.0}, {"item_id": ["a"]}, "feature 'price': .*it belongs under 'items'"),
         ({}, {"item_id": ["a"], "hour": [1]}, "feature 'hour': .*it belongs under 'user'"),
         ({"zzz": 1}, {"item_id": ["a"]}, "feature 'zzz': .*user takes: hour, recent_items"),
-        ({"hour": "3"}, {"item_id": ["a"]}, "feature 'hour': does not hold int64 values"),
+        ({"hour": "3"}, {"item_id": ["a"]}, "feature 'hour': does not hold int64 values: text is not int64"),
         ({"hour": 3.0}, {"item_id": ["a"]}, "feature 'hour': does not hold int64 values: float64"),
         ({"hour": None}, {"item_id": ["a"]}, "feature 'hour': does not hold int64 values"),
         ({"hour": 2**64}, {"item_id": ["a"]}, "feature 'hour': does not hold int64 values"),

@@ -80,7 +80,7 @@ def inspect(
     from bireme.inspect import inspect_model
 
     with _err.status("loading TensorFlow"):
-        names = [name for name in user.split(",") if name]
+        names = [name.strip() for name in user.split(",") if name.strip()]
         report, advice = inspect_model(saved_model, names, signature, user_ahead, samples)
     if html is not None:
         _write_page(report, html)
@@ -244,6 +244,8 @@ def main() -> None:
         _err.print(f"[bold red]bireme:[/] {escape(error.where)}: {escape(error.message)}", highlight=False)
         if error.hint:
             _err.print(f"  → {escape(error.hint)}", highlight=False)
+        if error.more:
+            _err.print(f"\n{escape(error.more)}", highlight=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _err.print("bireme: interrupted")

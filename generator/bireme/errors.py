@@ -28,6 +28,9 @@ class BiremeError(Exception):
         where: the thing at fault: a file, a feature, a node, a port.
         message: what is wrong with it, in one sentence.
         hint: what to do about it.
+
+    Attributes:
+        more: further text for the reader to go on with, printed behind the hint.
     """
 
     exit_code = 1
@@ -36,6 +39,7 @@ class BiremeError(Exception):
         self.where = where
         self.message = message
         self.hint = hint
+        self.more = ""
         super().__init__(f"{where}: {message}" + (f" ({hint})" if hint else ""))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from bireme.errors import SpecError
+from bireme.errors import BiremeError, SpecError
 from bireme.requests import read_requests
 from bireme.spec import BuildSpec, read_spec
 from bireme.user_side import find_user_side
@@ -36,7 +36,7 @@ def inspect_model(
         The report, and advice what to do next (empty if a spec was given).
 
     Raises:
-        BiremeError: the model or the spec is at fault.
+        BiremeError: the model or the spec is at fault; for a SavedModel, `more` holds a spec to start from.
     """
     from bireme.compiler.pipeline import compile_model
     from bireme.compiler.reporting.report import as_data
@@ -58,7 +58,8 @@ def inspect_model(
         raise SpecError("--user-ahead", "needs a build spec", "write one first; this command prints a start")
     from bireme.compiler.load import SavedModel
 
-    known = SavedModel(path, signature).features
+    model = SavedModel(path, signature)
+    known = model.features
     if samples is not None and not user:
         found = find_user_side(read_requests(samples), f"{samples}: the user side")
         user = [name for name in found if name in known]
@@ -67,15 +68,51 @@ def inspect_model(
             raise SpecError(
                 f"--user: '{name}'", "is not an input of the model", f"its inputs: {', '.join(known)}"
             )
-    spec = BuildSpec(model="model", saved_model=path, user=tuple(user), signature=signature, samples=samples)
-    starter = {"model": "my_ranker", "saved_model": str(path.resolve()), "user": list(user)}
-    if samples is not None:
-        starter["samples"] = str(samples.resolve())
-    text = yaml.safe_dump(starter, sort_keys=False, width=10_000, allow_unicode=True)
-    if not user:
-        text += f"# user: list every input that describes the user or the request, of: {', '.join(known)}\n"
+    refused = model.unservable
+    scores = {name: name for name in model.outputs if name not in refused} if refused else {}
+    spec = BuildSpec(
+        model="model",
+        saved_model=path,
+        user=tuple(user),
+        signature=signature,
+        samples=samples,
+        outputs=scores,
+    )
+    text = _starter(spec, known, refused)
+    try:
+        report = as_data(compile_model(spec, "cpu"))
+    except BiremeError as error:
+        error.more = f"A spec to start from, once this is settled:\n\n{text}"
+        raise
     advice = "A spec to start from; every other field has a default (see examples/obd/bireme.yaml):\n\n"
-    return as_data(compile_model(spec, "cpu")), advice + text
+    return report, advice + text
+
+
+def _starter(spec: BuildSpec, known: Iterable[str], refused: Mapping[str, str]) -> str:
+    """The text of a spec with what is known already, and comments where the user must decide.
+
+    Args:
+        spec: what was inspected.
+        known: all features of the model.
+        refused: output that is left out → why.
+    """
+    starter: dict[str, Any] = {
+        "model": "my_ranker",
+        "saved_model": str(spec.saved_model.resolve()),
+        "user": list(spec.user),
+    }
+    if spec.signature != "serving_default":
+        starter["signature"] = spec.signature
+    if spec.outputs:
+        starter["outputs"] = dict(spec.outputs)
+    if spec.samples is not None:
+        starter["samples"] = str(spec.samples.resolve())
+    text = yaml.safe_dump(starter, sort_keys=False, width=10_000, allow_unicode=True)
+    for name, reason in refused.items():
+        text += f"# outputs: '{name}' is left out: it {reason}\n"
+    if not spec.user:
+        text += f"# user: list every input that describes the user or the request, of: {', '.join(known)}\n"
+    return text
 
 
 def _add_user_ahead(report: dict[str, Any], compiled: Compiled, spec: BuildSpec) -> None:

@@ -158,7 +158,8 @@ def _array(feature: Feature, value: Any) -> Array:
         if array.size and (
             array.dtype.kind not in "iufb" or (array.dtype.kind == "f" and "int" in feature.dtype)
         ):
-            raise TypeError(f"{array.dtype} is not {feature.dtype}")
+            kind = {"U": "text", "S": "text", "O": "mixed or missing values"}.get(array.dtype.kind)
+            raise TypeError(f"{kind or array.dtype} is not {feature.dtype}")
         with np.errstate(over="ignore"):
             result = np.asarray(array, dtype=feature.dtype)
         # numpy wraps integers silently, and turns large doubles into infinite floats.

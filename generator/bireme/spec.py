@@ -198,6 +198,17 @@ def _find_user(path: Path, samples: Any) -> tuple[str, ...]:
     return find_user_side(read_requests(path.parent / samples), where)
 
 
+#: Pydantic's kinds of error → what a value must be.
+_KINDS = {
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping (`name: value`), or left out",
+    "string_type": "text (in quotes, if YAML takes it for something else)",
+    "int_type": "a whole number",
+    "path_type": "a path",
+}
+
+
 def _in_plain_words(place: str, kind: str, message: str) -> tuple[str, str]:
     """Pydantic's finding in the words of the spec, and a remedy."""
     if kind == "extra_forbidden":
@@ -211,8 +222,8 @@ def _in_plain_words(place: str, kind: str, message: str) -> tuple[str, str]:
         return what, "list the inputs that describe the user; `user: []` if there are none"
     if kind == "missing":
         return "is missing", "see examples/obd/bireme.yaml"
-    if kind in ("tuple_type", "list_type"):
-        return "must be a list", "see examples/obd/bireme.yaml"
+    if kind in _KINDS:
+        return f"must be {_KINDS[kind]}", "see examples/obd/bireme.yaml"
     if kind == "string_pattern_mismatch":
         return "may hold letters, digits and _ only, and starts with a letter", "choose another name"
     return message, "see examples/obd/bireme.yaml"

@@ -42,13 +42,16 @@ class SavedModel:
     ) -> None:
         if not path.exists():
             raise CompileError(str(path), "does not exist", "name a SavedModel folder")
+        if path.is_file():
+            raise CompileError(str(path), "is a file, not a SavedModel folder", "name the folder")
         if not (path / "saved_model.pb").is_file():
             raise CompileError(
                 str(path),
                 "is not a SavedModel (no saved_model.pb in it)",
                 "export one with `model.export(folder)` or `tf.saved_model.save`",
             )
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)
+        for noisy in ("tensorflow", "absl"):  # absl: names that are no Python identifiers, once a use
+            logging.getLogger(noisy).setLevel(logging.ERROR)
         try:
             self._root = load_signature(path, signature)
         except Exception as error:  # TensorFlow raises a dozen kinds for a damaged folder
@@ -75,6 +78,18 @@ class SavedModel:
         self.features: dict[str, Any] = dict(
             sorted({**{n: x for n, x in self.inputs.items() if n not in parts}, **rows}.items())
         )
+
+    @cached_property
+    def unservable(self) -> dict[str, str]:
+        """Outputs that can be no score by their type or shape → why, as a part of a sentence."""
+        found = {}
+        for name, output in sorted(self.function.structured_outputs.items()):
+            rest = output.shape[1:].as_list() if output.shape.rank else []
+            if output.dtype != tf.float32:
+                found[name] = f"is {output.dtype.name}; this version serves float32 scores"
+            elif any(size not in (None, 1) for size in rest):
+                found[name] = f"has {rest} values a row; a ranking score is a single number"
+        return found
 
     @cached_property
     def graph_def(self) -> Any:
@@ -158,13 +173,8 @@ def load(model: SavedModel, outputs: dict[str, str], lengths: Mapping[str, int] 
                 f"is not in the signature; it has: {', '.join(model.outputs)}",
                 _suggest(name, model.outputs),
             )
-        dtype = model.function.structured_outputs[name].dtype
-        if dtype != tf.float32:
-            raise CompileError(
-                f"output '{name}'",
-                f"is {dtype.name}; this version serves float32 scores",
-                "cast it in the model, or leave it out of `outputs` in the spec",
-            )
+        if name in model.unservable:
+            raise CompileError(f"output '{name}'", model.unservable[name], _others(model))
     nodes = {node.name: node for node in read_graph_def(model.graph_def)}
     placeholders = {name: node_of(value.name) for name, value in model.inputs.items()}
     for name in set(placeholders.values()) & set(nodes):
@@ -212,6 +222,14 @@ def _refuse_examples(graph: Graph) -> None:
                 f"takes serialized tf.Example protos (op {node.op}, node '{name}'), not features",
                 "export a signature whose inputs are the features themselves, and name it under `signature`",
             )
+
+
+def _others(model: SavedModel) -> str:
+    """What to do about an output that cannot be served: name those that can, as the spec wants them."""
+    others = ", ".join(f"{name}: {name}" for name in model.outputs if name not in model.unservable)
+    return (
+        f"serve the others only: `outputs: {{{others}}}` in the spec" if others else "add a head that can be"
+    )
 
 
 def _suggest(name: str, known: list[str]) -> str:

@@ -143,4 +143,8 @@ def _no_interrupt() -> Iterator[None]:
 
 
 def _unwritable(path: Path, error: OSError) -> EmitError:
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        return EmitError(
+            str(path), "cannot be written: a file is in the way of a folder", "name another folder"
+        )
     return EmitError(str(path), f"cannot be written: {error.strerror}", "see its owner, mode and free space")

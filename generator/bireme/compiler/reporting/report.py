@@ -125,10 +125,14 @@ def as_data(compiled: Compiled) -> dict[str, Any]:
 
 def _transforms(compiled: Compiled, feature: str, words: dict[str, int]) -> list[str]:
     """What happens to a feature, one phrase a step."""
-    steps = {step.name: step for step in compiled.plan.steps}
+    steps: dict[str, Any] = {step.name: step for step in compiled.plan.steps}
+    for step in compiled.plan.steps:
+        if isinstance(step, Subgraph):
+            steps |= {output.name: step for output in step.outputs if output.name}
     result = []
     for step in compiled.plan.steps:
-        if not isinstance(step, (Embed, Numeric)):
+        columns = isinstance(step, Subgraph) and any(output.width for output in step.outputs)
+        if not columns and not isinstance(step, (Embed, Numeric)):
             continue
         read = [name for source in sources_of(step) for name in features_behind(steps.values(), source)]
         if feature not in read:
@@ -138,6 +142,8 @@ def _transforms(compiled: Compiled, feature: str, words: dict[str, int]) -> list
             result.append(f"{_phrase(step.ids, steps, words)} → {step.table} [{step.width}]{pool}")
         elif isinstance(step, Numeric):
             result.append(_block_phrase(step, steps, words))
+        else:
+            result.append(_step_phrase(step, words))
     return result
 
 
@@ -162,6 +168,8 @@ def _phrase(source: str, steps: dict[str, Any], words: dict[str, int]) -> str:
 
 
 def _step_phrase(step: Any, words: dict[str, int]) -> str:
+    if isinstance(step, Subgraph):
+        return {"tensorflow": "TensorFlow", "onnx": "ONNX Runtime"}[step.engine]
     if isinstance(step, HashBucket):
         return f"FarmHash64 mod {step.buckets}"
     if isinstance(step, HashStrong):
