@@ -9,6 +9,7 @@ import numpy as np
 
 from bireme.compiler.rules.values import (
     Count,
+    Ids,
     Masked,
     Numbers,
     Raw,
@@ -18,19 +19,23 @@ from bireme.compiler.rules.values import (
     source_key,
     value_feature,
 )
+from bireme.compiler.shapes import TensorSpec
 
 __all__ = ["Block", "as_block", "block_key", "block_shape", "width_of"]
 
 Block = Rows | Numbers | Masked | Count
 
 
-def as_block(value: Value | None, lengths: Mapping[str, int]) -> Block | None:
+def as_block(value: Value | None, lengths: Mapping[str, int], spec: TensorSpec | None = None) -> Block | None:
     """The value as columns, or None if it cannot be: raw ids, or a sequence of any length.
 
     Args:
         value: meaning of a tensor.
         lengths: sequence feature → its length, where that is fixed.
+        spec: the tensor's dtype, if known: what the plan makes as integers may be truth, which crosses.
     """
+    if isinstance(value, Ids) and spec is not None and spec.dtype == "bool":
+        value = _truth(value)
     if isinstance(value, Raw) and value.dtype == "bool":
         value = Numbers(value.feature, (), value.shape)
     block = numbers(value) or value
@@ -43,6 +48,13 @@ def as_block(value: Value | None, lengths: Mapping[str, int]) -> Block | None:
     if isinstance(block, Rows) and not block.whole:
         return None  # the dense side multiplies, so that masks and weights cross once
     return block
+
+
+def _truth(ids: Ids) -> Numbers | Masked:
+    """Integers 0 and 1 that stand for booleans."""
+    if "L" in ids.shape:
+        return Masked(ids, 0, ids.shape)
+    return Numbers(ids.feature, (), ids.shape, ids)
 
 
 def block_key(block: Block) -> tuple[object, ...]:

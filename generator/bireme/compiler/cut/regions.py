@@ -91,7 +91,7 @@ def needs_cpu(
 
     def loose(ref: str) -> bool:
         """Raw numbers, as many as a request has: what makes a fixed number of them stays with them."""
-        if as_block(low.lower(ref), low.lengths) is not None:
+        if as_block(low.lower(ref), low.lengths, specs.get(ref)) is not None:
             return False  # native columns, whose number the plan knows where TensorFlow may not
         spec = specs.get(ref)
         # The rows may have wandered: steps of a recurrent layer are [length, rows, …].

@@ -140,7 +140,7 @@ class _Cut:
             if ref in self.columns.boundaries or ref in self.seen or self.graph.constant(ref) is not None:
                 continue
             node, value = self.graph.producer(ref), self.low.lower(ref)
-            block = as_block(value, self.low.lengths)
+            block = as_block(value, self.low.lengths, self.specs.get(ref))
             if block is not None:
                 self._add_block(ref, block)
                 continue
