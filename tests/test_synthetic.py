@@ -182,6 +182,20 @@ def test_sequences_are_sometimes_empty_and_of_many_lengths():
     assert len(lengths) > 15
 
 
+def test_sequences_that_may_be_parallel_are_as_long_as_each_other():
+    """No step tells that the network puts ids and their times together; unequal ones it could not take."""
+    features = tuple(
+        p.Feature(name, "user", "int64", length, padding=0)
+        for name, length in (("ids", 12), ("times", 12), ("others", 5))
+    )
+    steps = [p.IdentityId(f"{feature.name}.id", feature.name) for feature in features]
+    made = make_requests(make_plan(features, steps), {}, [2] * 200, seed=3)
+    lengths = [tuple(len(request["user"][f.name]) for f in features) for request in made]
+    assert all(ids == times for ids, times, _ in lengths)
+    assert {ids for ids, _, _ in lengths} == set(range(1, 13))
+    assert {(ids, others) for ids, _, others in lengths} >= {(12, 1), (1, 5), (3, 4)}
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_integers_reach_every_row_key_and_edge(dtype):
     feature = p.Feature("c", "item", dtype)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bireme.requests import Request
 from bireme.synthetic_derived import interesting, is_strict, refused_rows
-from bireme.synthetic_sequences import arrange, leaders, must_hold_elements
+from bireme.synthetic_sequences import arrange, leaders, must_hold_elements, parallel
 from bireme_runtime.kernels import _OPERATIONS
 from bireme_runtime.plan import (
     Bucketize,
@@ -95,7 +95,7 @@ def _request(
 ) -> Made:
     """One request; `lengths` (leading sequence → its length) is completed, and kept to."""
     request: Made = {"user": {}, "items": {}}
-    leader, needed = leaders(plan), must_hold_elements(plan)
+    leader, needed = parallel(plan, leaders(plan)), must_hold_elements(plan)
     for feature in plan.features:
         if feature.length is not None and leader[feature.name] not in lengths:
             drawn = _length(feature, rng)

@@ -10,7 +10,7 @@ import numpy as np
 from bireme_runtime.plan import Embed, Feature, Mask, Plan
 from bireme_runtime.text_steps import features_behind
 
-__all__ = ["arrange", "leaders", "must_hold_elements"]
+__all__ = ["arrange", "leaders", "must_hold_elements", "parallel"]
 
 Draw = Callable[[Feature], Any]
 
@@ -24,6 +24,22 @@ def leaders(plan: Plan) -> dict[str, str]:
         first = next(name for name in leader if name in heads)
         leader = {name: first if head in heads else head for name, head in leader.items()}
     return leader
+
+
+def parallel(plan: Plan, leader: dict[str, str]) -> dict[str, str]:
+    """`leader`, but sequences of one side that are filled up to one length are as long as each other, too.
+
+    What the network puts together element by element (ids and their times) has to be, and no step tells; the
+    original refuses other lengths, or repeats a sequence of one element for all of the other.
+    """
+    first: dict[tuple[str, int], str] = {}
+    merged = dict(leader)
+    for feature in plan.features:
+        if feature.length is not None and feature.length > 0 and feature.padding is not None:
+            head = first.setdefault((feature.side, feature.length), merged[feature.name])
+            old = merged[feature.name]
+            merged = {name: head if other == old else other for name, other in merged.items()}
+    return merged
 
 
 def must_hold_elements(plan: Plan) -> dict[str, str]:

@@ -23,8 +23,8 @@ LENGTH, TAGS = 6, 3
 SPEC = f"""
 model: attends
 saved_model: saved_model
-user: [clicks]
-lengths: {{clicks: {LENGTH}}}   # the model itself takes any length
+user: [clicks, times]
+lengths: {{clicks: {LENGTH}, times: {LENGTH}}}   # the model itself takes any length, equal ones
 padding: {{tags: 0}}            # the model's own fixed length is {TAGS}
 buckets: [8, 16]
 """
@@ -40,14 +40,15 @@ class Attends(tf.Module):
         self.weights = tf.Variable(rng.normal(0, 0.5, (12, 1)).astype(np.float32))
 
     @tf.function(autograph=False)
-    def call(self, clicks: Any, item: Any, tags: Any) -> Any:
+    def call(self, clicks: Any, times: Any, item: Any, tags: Any) -> Any:
         wanted = tf.gather(self.rows, item)
-        parts = [wanted, self._attended(wanted, clicks), self._attended(wanted, tags)]
+        ages = tf.cast(times, tf.float32) * 0.1
+        parts = [wanted, self._attended(wanted, clicks, ages), self._attended(wanted, tags, 0.0)]
         return {"click": tf.sigmoid(tf.concat(parts, 1) @ self.weights)[:, 0]}
 
-    def _attended(self, query: Any, ids: Any) -> Any:
+    def _attended(self, query: Any, ids: Any, ages: Any) -> Any:
         keys = tf.gather(self.rows, ids)
-        dots = tf.where(ids > 0, tf.einsum("bd,bld->bl", query, keys), -1e9)
+        dots = tf.where(ids > 0, tf.einsum("bd,bld->bl", query, keys) - ages, -1e9)
         return tf.einsum("bl,bld->bd", tf.nn.softmax(dots), keys)
 
 
@@ -58,7 +59,7 @@ MODEL = Attends()
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The spec and the repository."""
     folder = tmp_path_factory.mktemp("lengths")
-    shapes = {"clicks": [None, None], "item": [None], "tags": [None, TAGS]}
+    shapes = {"clicks": [None, None], "times": [None, None], "item": [None], "tags": [None, TAGS]}
     signature = MODEL.call.get_concrete_function(
         **{name: tf.TensorSpec(shape, tf.int64, name) for name, shape in shapes.items()}
     )
@@ -79,6 +80,7 @@ def request_of(length: int, tags: int, count: int, seed: int = 0) -> Tensors:
     rng = np.random.default_rng(seed)
     return {
         "clicks": rng.integers(1, 30, (1, length)),
+        "times": rng.integers(1, 30, (1, length)),
         "item": rng.integers(0, 30, (1, count)),
         "tags": rng.integers(1, 30, (1, count, tags)),
     }
@@ -86,10 +88,13 @@ def request_of(length: int, tags: int, count: int, seed: int = 0) -> Tensors:
 
 def original(tensors: Tensors) -> np.ndarray[Any, Any]:
     """The SavedModel's scores; the history as it was sent, except that it attends to nothing in none."""
-    clicks, (item,), (tags,) = (tensors[name] for name in ("clicks", "item", "tags"))
-    clicks = clicks if clicks.size else np.zeros((1, LENGTH), np.int64)
+    clicks, times, (item,), (tags,) = (tensors[name] for name in ("clicks", "times", "item", "tags"))
+    if not clicks.size:
+        clicks = times = np.zeros((1, LENGTH), np.int64)
     filled = np.pad(tags, ((0, 0), (0, TAGS - tags.shape[1])))
-    scores: np.ndarray[Any, Any] = MODEL.call(np.repeat(clicks, len(item), 0), item, filled)["click"].numpy()
+    scores: np.ndarray[Any, Any] = MODEL.call(
+        np.repeat(clicks, len(item), 0), np.repeat(times, len(item), 0), item, filled
+    )["click"].numpy()
     return scores
 
 
