@@ -13,9 +13,20 @@ from kernel_plans import random_plan, random_request
 from runtime_plans import OPTIONAL, make_request, objects, write_plan
 
 import bireme_runtime.accelerated as accelerated
-from bireme_runtime.plan import Embed, Feature, HashBucket, IdentityId, Mask, Numeric, Plan, Table
+from bireme_runtime.plan import (
+    Admitted,
+    Counted,
+    Embed,
+    Feature,
+    HashBucket,
+    IdentityId,
+    Mask,
+    Numeric,
+    Plan,
+    Table,
+)
 from bireme_runtime.preprocessor import Features, Preprocessor
-from bireme_runtime.text_steps import Cross
+from bireme_runtime.text_steps import Compute, Cross, Element
 
 
 @pytest.fixture
@@ -248,3 +259,31 @@ def test_results_stay_when_memory_is_not_reused(monkeypatch: pytest.MonkeyPatch)
     first = mine.run([{"x": np.array([[1]])}])[0]
     mine.run([{"x": np.array([[2]])}])
     assert first.items[0, 0, 0] == 16
+
+
+def test_single_elements_of_a_sequence_are_numpys(
+    monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
+) -> None:
+    """One element a row: where the kernel would look for all of the feature's."""
+    plan = _one(
+        Feature("x", "item", "int64", 3),
+        Element("x.element", "x", 1, 3),
+        Compute("x.row", "floormod", ("x.element", 9), "int64"),
+        Embed("x.rows", "x.row", "rows", "item", 0, 16),
+        Embed("x.plain", "x.element", "rows", "item", 16, 16),
+        Counted("x.above", Mask("x.element", 4, "gt"), "item", 32),
+        Counted("x.count", Mask("x", 4, "gt"), "item", 33),
+        Admitted("x.mask", Mask("x", 4, "gt"), "item", 34, 3),
+        width=37,
+    )
+    mine, theirs = _two(plan, monkeypatch)
+    requests = [{"x": np.random.default_rng(k).integers(0, 9, (1 + k, 4, 3))} for k in range(3)]
+    for request, a, b in zip(requests, mine.run(requests), theirs.run(requests), strict=True):
+        assert isinstance(a, Features)
+        assert isinstance(b, Features)
+        _close(a, b, "elements")
+        np.testing.assert_array_equal(a.items[:, :4, 16], request["x"][..., 1] * 16)
+        np.testing.assert_array_equal(a.items[:, :4, 32], request["x"][..., 1] > 4)
+        np.testing.assert_array_equal(a.items[:, :4, 33], (request["x"] > 4).sum(-1))
+        np.testing.assert_array_equal(a.items[:, :4, 34:], request["x"] > 4)
+    assert outcomes == {"done": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .plan import Admitted, BlockStep, Embed, Feature, Mask, Plan, Subgraph
-from .text_steps import Parse, Split, sources_of
+from .text_steps import Element, Parse, Split, sources_of
 
 __all__ = ["Trace"]
 
@@ -55,7 +55,7 @@ class Trace:
 
     def _find(self, source: str) -> Feature | None:
         step = self.steps[source]
-        if isinstance(step, (Subgraph, Split)):
+        if isinstance(step, (Subgraph, Split, Element)):
             return None
         origins = [self.origin(name) for name in sources_of(step)]
         if None in origins:
