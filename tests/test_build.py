@@ -20,6 +20,7 @@ import yaml
 
 from bireme import cli
 from bireme.build import build
+from bireme.emitter.manifest import read_manifest
 from bireme.errors import CompileError, SpecError
 from bireme.inspect import inspect_model
 
@@ -150,6 +151,29 @@ def test_progress_names_the_passes_in_order(make_spec, tmp_path):
     assert all(folder.is_dir() for folder in built.folders)
     assert built.report["tasks"] == ["buy", "click"]
     json.dumps(built.report, allow_nan=False)
+
+
+def test_layout_of_the_spec_and_of_the_call(make_spec, tmp_path):
+    repository = tmp_path / "repository"
+    fused = build(make_spec(layout="fused"), repository)
+    assert [folder.name for folder in fused.folders] == ["shop"]
+    built = build(make_spec(layout="fused"), repository, layout="ensemble")
+    assert [folder.name for folder in built.folders] == ["shop_preprocess", "shop_dnn", "shop"]
+    assert read_manifest(repository, "shop")["layout"] == "ensemble"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "gpu"}, "shop: layout: fused is for the cpu target, not for gpu"),
+        ({"user_ahead": True}, "shop: layout: fused has one model, and the user side ahead of time needs"),
+    ],
+)
+def test_what_one_fused_model_cannot_do_is_refused(make_spec, tmp_path, options, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        build(make_spec(), tmp_path / "repository", layout="fused", **options)
+    assert "layout: ensemble" in caught.value.hint
+    assert not (tmp_path / "repository").exists()
 
 
 def wrong_dense(original: Callable[..., onnx.ModelProto]) -> Callable[..., onnx.ModelProto]:

@@ -279,6 +279,28 @@ def test_one_of_several_ensembles_must_be_named(triton: Any) -> None:
     assert RankingClient(triton.url, "toys").rank({"hour": 1}, {"item_id": ["a"]})["click"].tolist() == [1]
 
 
+def fused(name: str) -> Any:
+    """An ensemble's configuration without the ensemble: one model with no steps."""
+    config = ensemble(name)
+    config.ClearField("ensemble_scheduling")
+    config.backend = "python"
+    return config
+
+
+def test_a_model_of_the_fused_layout_is_found_and_ranks(triton: Any) -> None:
+    triton.configs = {"resnet": model_config_pb2.ModelConfig(name="resnet"), "shop": fused("shop")}
+    assert RankingClient(triton.url).rank({"hour": 1}, {"item_id": ["a"]})["click"].tolist() == [1]
+    assert RankingClient(triton.url, "shop").features == FEATURES
+
+
+def test_an_ensemble_and_a_fused_model_are_told_apart_from_parts(triton: Any) -> None:
+    triton.configs |= {"shop_user": ensemble("shop_user"), "shop_dnn": model_config_pb2.ModelConfig()}
+    assert RankingClient(triton.url).features == FEATURES
+    triton.configs["toys"] = fused("toys")
+    with pytest.raises(ClientError, match=r"serves 2 ensembles \(shop, toys\) \(name one"):
+        RankingClient(triton.url).features  # noqa: B018
+
+
 def test_a_server_without_an_ensemble_is_told_apart(triton: Any) -> None:
     triton.configs = {"resnet": model_config_pb2.ModelConfig(name="resnet")}
     with pytest.raises(ClientError, match=rf"{triton.url}: serves no ensemble .*bireme build"):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bireme.errors import EmitError
+from bireme.errors import EmitError, SpecError
 from bireme.native.flags import host_architecture, library_name
 from bireme.native.library import library_for, native_folder
 from bireme.scratch import scratch_for
-from bireme.spec import Target, read_spec
+from bireme.spec import BuildSpec, Layout, Target, read_spec
 
 __all__ = ["Built", "build"]
 
@@ -40,6 +40,7 @@ def build(
     progress: Callable[[str], None] = lambda _: None,
     user_ahead: bool = False,
     arch: str | None = None,
+    layout: Layout | None = None,
 ) -> Built:
     """Compile the model that a spec names and write its Triton models.
 
@@ -51,11 +52,15 @@ def build(
         user_ahead: also write `<model>_user` and `<model>_slice`.
         arch: architecture of the machine that will serve, "x86_64" or "aarch64"; default: this one's. Only
             the kernel's library depends on it.
+        layout: instead of the spec's.
 
     Raises:
         BiremeError: spec, model or repository are at fault; the repository is then as it was.
     """
     spec = read_spec(spec_path)
+    if layout is not None:
+        spec = spec.model_copy(update={"layout": layout})
+    _check_layout(spec, target, user_ahead)
     native, notes = _native(arch or host_architecture(), progress)
     # Here, so that `bireme --help` and the client do not wait for TensorFlow.
     from bireme.compiler.pipeline import compile_model
@@ -99,6 +104,23 @@ def build(
             progress("user_ahead: timing")
             add_timing(report["user_ahead"], compiled, ahead, scratch)
         return Built(spec.model, folders, report, notes)
+
+
+def _check_layout(spec: BuildSpec, target: Target, user_ahead: bool) -> None:
+    """Refuse what one fused model cannot do, before the model is compiled.
+
+    Raises:
+        SpecError: naming the remedy.
+    """
+    if spec.layout != "fused":
+        return
+    where = f"{spec.model}: layout"
+    if target != "cpu":
+        message = f"fused is for the cpu target, not for {target}: TensorRT runs in a model of its own"
+        raise SpecError(where, message, "build with `layout: ensemble`, or with --target cpu")
+    if user_ahead:
+        message = "fused has one model, and the user side ahead of time needs several"
+        raise SpecError(where, message, "build with `layout: ensemble`, or without --user-ahead")
 
 
 def _native(arch: str, progress: Callable[[str], None]) -> tuple[dict[str, bytes], tuple[str, ...]]:

@@ -44,6 +44,13 @@ class TargetName(str, Enum):
     gpu = "gpu"
 
 
+class LayoutName(str, Enum):
+    """How the steps are divided into Triton models."""
+
+    ensemble = "ensemble"
+    fused = "fused"
+
+
 class ProtocolName(str, Enum):
     """How requests travel."""
 
@@ -98,6 +105,10 @@ def build(
     ] = TargetName.cpu,
     user_ahead: UserAhead = False,
     arch: Arch = None,
+    layout: Annotated[
+        LayoutName | None,
+        typer.Option(help="ensemble: a model a step; fused: one model (cpu only); default: the spec's"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print one line only")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -113,6 +124,7 @@ def build(
             lambda name: status.update(f"pass: {name}"),
             user_ahead,
             arch.value if arch is not None else None,
+            layout.value if layout is not None else None,
         )
     for note in built.notes:
         _err.print(f"bireme: {escape(note)}", highlight=False)

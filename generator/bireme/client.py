@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bireme.ahead import AheadNames
 from bireme.errors import ClientError
 from bireme.requests import part_for, to_tensors
 from bireme.spec import FEATURES_PARAMETER
@@ -238,11 +239,11 @@ class RankingClient:
             return
         model = self._model or self._only_ensemble()
         config = self._config(model)
-        if not config.get("ensemble_scheduling"):
+        described = config.get("parameters", {}).get(FEATURES_PARAMETER)
+        if described is None and not config.get("ensemble_scheduling"):
             raise ClientError(
                 f"model '{model}'", "is not an ensemble", "name the ensemble, not one of its steps"
             )
-        described = config.get("parameters", {}).get(FEATURES_PARAMETER)
         if described is None:
             raise ClientError(
                 f"model '{model}'", "does not describe its features", "build it with `bireme build`"
@@ -255,16 +256,22 @@ class RankingClient:
     def _only_ensemble(self) -> str:
         index = self._call("get_model_repository_index")
         if self._protocol == "grpc":
-            names = {entry.name for entry in index.models}
+            states = {entry.name: entry.state for entry in index.models}
         else:
-            names = {entry["name"] for entry in index}
-        found = [name for name in sorted(names) if f"{name}_preprocess" in names]
+            states = {entry["name"]: entry.get("state", "") for entry in index}
+        found = [name for name in sorted(states) if f"{name}_preprocess" in states]
+        # One of the fused layout has no steps by which to tell it, so that its configuration has to.
+        rest = set(states) - {part for name in found for part in _parts(name)}
+        found += [n for n in sorted(rest) if states[n] in ("", "READY") and self._describes_features(n)]
         if not found:
             raise ClientError(self._url, "serves no ensemble", "build one with `bireme build`")
         if len(found) > 1:
             message = f"serves {len(found)} ensembles ({', '.join(found)})"
             raise ClientError(self._url, message, "name one: RankingClient(…, model=…)")
         return str(found[0])
+
+    def _describes_features(self, model: str) -> bool:
+        return FEATURES_PARAMETER in self._config(model).get("parameters", {})
 
     def _config(self, model: str) -> dict[str, Any]:
         if self._protocol == "grpc":
@@ -287,6 +294,12 @@ class RankingClient:
             elif _unreachable(error, message):
                 hint = f"is tritonserver running at {self._url} ({self._protocol})?"
             raise ClientError(self._url, message, hint) from None
+
+
+def _parts(ensemble: str) -> tuple[str, ...]:
+    """Every model that may belong to an ensemble with steps."""
+    steps = (f"{ensemble}_{step}" for step in ("preprocess", "dnn", "postprocess"))
+    return (ensemble, *steps, *AheadNames(ensemble).all)
 
 
 def _unreachable(error: Exception, message: str) -> bool:

@@ -20,9 +20,10 @@ from bireme.spec_precision import PrecisionSpec
 from bireme.user_side import find_user_side
 from bireme_runtime.plan import Feature
 
-__all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Target", "read_spec"]
+__all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Layout", "Target", "read_spec"]
 
 Target = Literal["cpu", "gpu"]
+Layout = Literal["ensemble", "fused"]
 
 #: Parameter of the ensemble's config that holds its features as JSON: dims alone do not tell a user's
 #: sequence [-1] from an item's value [-1], and a client has to know.
@@ -90,9 +91,12 @@ class BuildSpec(BaseModel):
     precision: PrecisionSpec = PrecisionSpec()
     """How the dense network is typed: FP16 by search for the gpu target, FP32 else."""
 
+    layout: Layout = "ensemble"
+    """ensemble: a Triton model for every step. fused: all steps in one model, without the hops (cpu only)."""
+
     def served(self) -> dict[str, Any]:
-        """What of the spec decides the repository, as JSON values; paths are not part of it."""
-        return self.model_dump(mode="json", exclude={"saved_model", "samples"})
+        """What of the spec decides the scores, as JSON values; paths and the layout are not part of it."""
+        return self.model_dump(mode="json", exclude={"saved_model", "samples", "layout"})
 
     @field_validator("user")
     @classmethod
@@ -134,6 +138,8 @@ class Contract(BaseModel):
 
     losses: tuple[Loss, ...] = ()
     """What the build rounds on purpose. Empty: scores are FP32's."""
+    layout: Layout = "ensemble"
+    """fused: one model, called `model`, does what `preprocess` and `dnn` do."""
 
     @property
     def preprocess(self) -> str:
@@ -149,6 +155,11 @@ class Contract(BaseModel):
     def postprocess(self) -> str:
         """Model name of the step that trims bucket padding (gpu target only)."""
         return f"{self.model}_postprocess"
+
+    @property
+    def features_in(self) -> str:
+        """Name of the model that holds the feature plan and the tables."""
+        return self.model if self.layout == "fused" else self.preprocess
 
     @property
     def max_candidates(self) -> int:

@@ -156,6 +156,24 @@ def test_ensemble_tensors_are_written_once_and_read(
     assert set(written) == read | set(tasks)
 
 
+def test_the_fused_model_takes_and_gives_what_the_ensemble_does() -> None:
+    ensemble = configs("cpu")
+    made = configs("cpu", layout="fused")
+    assert list(made) == [""]
+    fused = made[""]
+    assert (fused.backend, fused.platform) == ("python", "")
+    # Ragged as in the first step: without it Triton merges hardly any requests.
+    assert inputs(fused) == inputs(ensemble["_preprocess"])
+    assert list(fused.output) == list(ensemble[""].output)
+    assert fused.max_batch_size == ensemble[""].max_batch_size
+    assert fused.HasField("dynamic_batching")
+    assert fused.parameters["bireme_features"] == ensemble[""].parameters["bireme_features"]
+    for name in ("buckets", "intra_op_threads"):
+        assert fused.parameters[name] == ensemble["_dnn"].parameters[name]
+    assert "listwise" not in fused.parameters
+    assert configs("cpu", layout="fused", listwise=True)[""].parameters["listwise"].string_value == "true"
+
+
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_where_nothing_of_the_user_is_handed_over_there_is_no_such_tensor(target: str) -> None:
     made = configs(target, user_width=0)

@@ -11,8 +11,10 @@ from google.protobuf import text_format
 from onnx import parser
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput
 
+from bireme.ahead import UserAhead
 from bireme.emitter import emit
 from bireme.emitter.configs import model_configs
+from bireme.emitter.manifest import check_repository, plan_folder
 from bireme.errors import EmitError
 
 CPU_TREE = {
@@ -44,6 +46,11 @@ CPU_TREE = {
 GPU_TREE = CPU_TREE | {
     "shop_dnn": {"config.pbtxt", "1/model.onnx", "1/BUILD_PLAN.txt"},
     "shop_postprocess": {"config.pbtxt", "1/model.onnx"},
+}
+
+
+FUSED_TREE = {
+    "shop": CPU_TREE["shop"] - {"1/README.txt"} | CPU_TREE["shop_preprocess"] | CPU_TREE["shop_dnn"],
 }
 
 
@@ -160,6 +167,37 @@ def test_a_rebuild_for_the_other_target_leaves_no_part_behind(repository: Path) 
         assert files(repository) == expected
 
 
+def test_the_fused_layout_is_one_model(repository: Path) -> None:
+    contract = make_contract(layout="fused")
+    artifacts = make_artifacts(contract)
+    assert emit(artifacts, contract, repository) == [repository / "shop"]
+    assert files(repository) == FUSED_TREE
+    assert (repository / "shop/1/model.onnx").read_bytes() == artifacts.dense_onnx
+    assert (repository / "shop/1/model.py").read_bytes() == b"# fused\n"
+    assert plan_folder(repository, "shop") == repository / "shop/1"
+    check_repository(repository, "shop", deep=True)
+
+
+def test_a_rebuild_in_the_other_layout_leaves_no_part_behind(repository: Path) -> None:
+    for layout, expected in (("ensemble", CPU_TREE), ("fused", FUSED_TREE), ("ensemble", CPU_TREE)):
+        contract = make_contract(layout=layout)
+        emit(make_artifacts(contract), contract, repository)
+        assert files(repository) == expected
+        assert (plan_folder(repository, "shop") / "plan.json").is_file()
+
+
+def test_fused_is_for_the_cpu_target_and_without_user_ahead(repository: Path) -> None:
+    contract = make_contract("gpu", layout="fused")
+    with pytest.raises(EmitError, match="shop: is fused for the gpu target"):
+        emit(make_artifacts(contract), contract, repository)
+    contract = make_contract(layout="fused")
+    plan = make_plan(contract)
+    ahead = UserAhead(plan, plan, b"", b"", "user_state", 4, (1,), (), ())
+    with pytest.raises(EmitError, match="shop: is fused, which has no user side ahead of time"):
+        emit(make_artifacts(contract, user_ahead=ahead), contract, repository)
+    assert not repository.exists()
+
+
 def test_a_folder_that_bireme_did_not_make_is_never_replaced(repository: Path) -> None:
     (repository / "shop_dnn").mkdir(parents=True)
     (repository / "shop_dnn" / "config.pbtxt").write_text('name: "shop_dnn"')
@@ -204,6 +242,7 @@ def test_building_again_repairs_a_damaged_repository(repository: Path, damage: s
         "a\0",
         "\ud800",
         "model.py",
+        "model.onnx",
         "plan.json",
         "bireme_runtime",
     ],

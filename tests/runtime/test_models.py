@@ -77,8 +77,12 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         plan = dataclasses.replace(PLAN, handover=contract.handover, pad=target == "gpu")
         files = {name: lambda path, name=name: write_file(name, path) for name in FILES}
         onnx = dense(TensorProto.FLOAT16 if target == "gpu" else TensorProto.FLOAT)
+        artifacts = Artifacts(plan=plan, files=files, dense_onnx=onnx)
         found[target] = tmp_path_factory.mktemp(target)
-        emit(Artifacts(plan=plan, files=files, dense_onnx=onnx), contract, found[target])
+        emit(artifacts, contract, found[target])
+        if target == "cpu":
+            found["fused"] = tmp_path_factory.mktemp("fused")
+            emit(artifacts, contract.model_copy(update={"layout": "fused"}), found["fused"])
     return found
 
 
@@ -90,6 +94,11 @@ def preprocess(repositories: dict[str, Path]) -> FakeModel:
 @pytest.fixture(scope="module")
 def dnn(repositories: dict[str, Path]) -> FakeModel:
     return FakeModel(repositories["cpu"] / "shop_dnn")
+
+
+@pytest.fixture(scope="module")
+def fused(repositories: dict[str, Path]) -> FakeModel:
+    return FakeModel(repositories["fused"] / "shop")
 
 
 def result(answer: dict[str, Array] | TritonError) -> dict[str, Array]:
@@ -191,14 +200,14 @@ def test_dnn_gives_every_request_exactly_its_candidates(
 
 def test_dnn_runs_one_bucket_at_a_time(dnn: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[tuple[int, ...]] = []
-    session = dnn.instance._session
+    session = dnn.instance._dense.session
 
     class Watched:
         def run(self, tasks: list[str], feeds: dict[str, Array]) -> list[Array]:
             shapes.append(feeds["items"].shape)
             return session.run(tasks, feeds)
 
-    monkeypatch.setattr(dnn.instance, "_session", Watched())
+    monkeypatch.setattr(dnn.instance._dense, "session", Watched())
     dnn.execute(
         [handover(0, 1, 1), handover(1, 2, 9), handover(2, 1, 2), handover(3, 1, 7), handover(4, 3, 4)]
     )
@@ -220,3 +229,28 @@ def test_the_two_models_together_rank(preprocess: FakeModel, dnn: FakeModel) -> 
     for answer, feature in zip(dnn.execute(features), features, strict=True):
         expected = feature["items"].sum(axis=2) + feature["user"].sum(axis=1, keepdims=True)
         np.testing.assert_allclose(result(answer)["sum"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_fused_model_is_the_two_models(preprocess: FakeModel, dnn: FakeModel, fused: FakeModel) -> None:
+    requests = [make_request(seed, 1 + seed % 3, 1 + seed, 1, 1) for seed in range(9)]
+    handed = [result(answer) for answer in preprocess.execute(requests)]
+    for whole, parts in zip(fused.execute(requests), dnn.execute(handed), strict=True):
+        assert list(result(whole)) == ["sum", "first"]
+        for task, scores in result(parts).items():
+            assert np.array_equal(result(whole)[task], scores)
+    # One by one, and so with nothing filled up: the same to a rounding.
+    for request, parts in zip(requests, dnn.execute(handed), strict=True):
+        (alone,) = fused.execute([request])
+        np.testing.assert_allclose(result(alone)["sum"], result(parts)["sum"], rtol=1e-4, atol=1e-4)
+
+
+def test_the_fused_model_refuses_one_request_and_answers_the_others(
+    preprocess: FakeModel, fused: FakeModel
+) -> None:
+    good = [make_request(seed, 1, 3 + seed, 1, 1) for seed in range(2)]
+    for bad in (make_request(3, 1, 10, 1, 1), {}, {"no": np.zeros((1, 1), np.float32)}):
+        answers = fused.execute([good[0], bad, good[1]])
+        assert refusal(answers[1]) == refusal(preprocess.execute([bad])[0])
+        assert result(answers[0])["sum"].shape == (1, 3)
+        assert result(answers[2])["sum"].shape == (1, 4)
+        assert refusal(fused.execute([bad])[0])

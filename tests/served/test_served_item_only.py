@@ -15,6 +15,7 @@ from bireme.build import build
 from bireme.client import RankingClient
 from bireme.errors import ClientError
 from bireme.server.process import TritonServer
+from bireme.spec import Layout
 from bireme.verify.verify import verify
 
 pytestmark = pytest.mark.triton
@@ -36,14 +37,15 @@ class Shelf(tf.Module):
         return {"click": tf.sigmoid(tf.concat([rows, price[:, None]], 1) @ self.weights)[:, 0]}
 
 
-def test_model_without_user_features_is_served(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["ensemble", "fused"])
+def test_model_without_user_features_is_served(layout: Layout, tmp_path: Path) -> None:
     model = Shelf()
     kinds = {"name": tf.string, "price": tf.float32}
     signature = model.call.get_concrete_function(**{n: tf.TensorSpec([None], t, n) for n, t in kinds.items()})
     tf.saved_model.save(model, str(tmp_path / "saved_model"), signatures=signature)
     spec, repository = tmp_path / "bireme.yaml", tmp_path / "repository"
     spec.write_text(SPEC, encoding="utf-8")
-    build(spec, repository)
+    build(spec, repository, layout=layout)
 
     for parity in verify(spec, repository, {}, count=60, clients=4, tolerance=1e-5):
         assert parity.requests == 60

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
-from typing import Any
 
 # The runtime vendored beside this file, not one that the environment may have installed.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -17,11 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from bireme_runtime.library import load
-from bireme_runtime.local_store import VARIABLE
-from bireme_runtime.preprocessor import Features, Preprocessor
+from bireme_runtime.preprocessor import Features
+from bireme_runtime.serving import inputs_of, open_features, response_of
 from bireme_runtime.user_state import StateCheck
-from bireme_runtime.wire import install
 
 
 class TritonPythonModel:
@@ -29,40 +25,25 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Open the feature plan that lies beside this file."""
-        library, about = load()
-        # Huge pages are the host's matter, so that its environment says what to do. Triton copies a response
-        # before it asks for the next batch, so that results may lie in the same memory.
-        policy = os.environ.get(VARIABLE, "auto")
-        self._preprocessor = Preprocessor.open(Path(__file__).parent, policy, library, reuse=True)
-        for note in (about, *self._preprocessor.notes):
-            pb_utils.Logger.log_info(f"{args['model_instance_name']}: {note}")
-        install(pb_utils)
+        self._preprocessor = open_features(Path(__file__).parent, pb_utils, args["model_instance_name"])
         plan = self._preprocessor.plan
-        self._pads, self._user, self._items = plan.pad, bool(plan.user_width), bool(plan.item_width)
+        here = {"user": plan.user_width, "items": plan.item_width, "n": plan.pad}
+        self._names = [name for name, there in here.items() if there]
         self._state = StateCheck.of(json.loads(args["model_config"]))
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """All requests of the batch in one pass; each gets its own result or error."""
-        tensors = [self._tensors(request) for request in requests]
+        tensors = [inputs_of(request) for request in requests]
         results: list[Features | ValueError] = list(self._preprocessor.run(tensors))
         if self._state is not None:
             refusals = [self._state.refusal(given) for given in tensors]
             results = [refusal or result for refusal, result in zip(refusals, results, strict=True)]
         return [self._response(result) for result in results]
 
-    def _tensors(self, request: pb_utils.InferenceRequest) -> dict[str, np.ndarray[Any, Any]]:
-        # Not `get_input_tensor_by_name`: it goes through all inputs at every call.
-        return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-
     def _response(self, result: Features | ValueError) -> pb_utils.InferenceResponse:
         if isinstance(result, ValueError):
-            return pb_utils.InferenceResponse(
-                error=pb_utils.TritonError(str(result), pb_utils.TritonError.INVALID_ARG)
-            )
-        tensors = [pb_utils.Tensor("user", result.user)] if self._user else []
-        if self._items:
-            tensors.append(pb_utils.Tensor("items", result.items))
-        if self._pads:
-            count = np.full((len(result.user), 1), result.candidates, dtype=np.int32)
-            tensors.append(pb_utils.Tensor("n", count))
-        return pb_utils.InferenceResponse(tensors)
+            return response_of(pb_utils, (), result)
+        tensors = {"user": result.user, "items": result.items}
+        if "n" in self._names:
+            tensors["n"] = np.full((len(result.user), 1), result.candidates, dtype=np.int32)
+        return response_of(pb_utils, self._names, [tensors[name] for name in self._names])

@@ -133,6 +133,7 @@ def compile_model(
         max_users=spec.max_users,
         target=target,
         listwise=spec.listwise,
+        layout=spec.layout,
     )
     plan = _plan(contract, cut)
 

@@ -19,7 +19,7 @@ __all__ = ["Artifacts", "Writer", "check_artifacts", "computed_in_fp32"]
 Writer = bytes | Callable[[Path], None]
 """A file's content, or a function that streams it to the path it is given."""
 
-_TAKEN = ("model.py", "plan.json", "bireme_runtime")
+_TAKEN = ("model.py", "model.onnx", "plan.json", "bireme_runtime")
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,9 @@ def check_artifacts(artifacts: Artifacts, contract: Contract) -> None:
         if planned != agreed:
             message = f"says {planned!r} where the contract says {agreed!r}"
             raise EmitError(f"feature plan: {name}", message, "compile and emit for one contract")
+    if contract.layout == "fused" and artifacts.user_ahead is not None:
+        hint = "leave out `layout: fused` or --user-ahead"
+        raise EmitError(contract.model, "is fused, which has no user side ahead of time", hint)
     for name in artifacts.files:
         check_file_name(name)
         if name in _TAKEN:

@@ -19,6 +19,7 @@ from bireme.spec import FEATURES_PARAMETER, Contract
 __all__ = [
     "DNN_INSTANCES_CPU",
     "DNN_THREADS_CPU",
+    "FUSED_INSTANCES",
     "PREPROCESS_INSTANCES",
     "WIRE",
     "add_scores",
@@ -50,6 +51,9 @@ PREPROCESS_INSTANCES = {"cpu": 1, "gpu": 4}
 # the host, is throttled where a container has a CPU quota.
 DNN_INSTANCES_CPU = 1
 DNN_THREADS_CPU = 1
+# Features and network take turns in one process, so that a second one uses a second core. They map the same
+# tables; each has the network's weights for itself.
+FUSED_INSTANCES = 2
 # With CUDA Graphs, two contexts give 1.7 times the rows per second of one at 256 rows per request; four give
 # 1.25 times more at 512 rows but less at 256, and each holds its own copy of the engine's working memory.
 DNN_INSTANCES_GPU = 2
@@ -62,6 +66,8 @@ def model_configs(contract: Contract) -> list[ModelConfig]:
         EmitError: Triton could not load what the contract says.
     """
     check_contract(contract)
+    if contract.layout == "fused":
+        return [_fused(contract)]
     if contract.target == "cpu":
         return [_preprocess(contract), _dnn_cpu(contract), _ensemble(contract)]
     return [_preprocess(contract), _dnn_gpu(contract), _postprocess(contract), _ensemble(contract)]
@@ -131,11 +137,41 @@ def _dnn_cpu(contract: Contract) -> ModelConfig:
     add_scores(config, contract, [-1])
     on_cpu(config, DNN_INSTANCES_CPU)
     merge_what_waits(config)
+    _tell_dense(config, contract)
+    return config
+
+
+def _fused(contract: Contract) -> ModelConfig:
+    """Raw features in, scores out: the feature plan and ONNX Runtime in one process of the Python backend.
+
+    What clients see is the ensemble's: names, shapes, dtypes, and the parameter that describes features.
+    """
+    config = ModelConfig(
+        name=contract.model,
+        backend="python",
+        max_batch_size=contract.max_users,
+        input=feature_inputs(contract, ragged=True),
+    )
+    add_scores(config, contract, [-1])
+    on_cpu(config, FUSED_INSTANCES)
+    merge_what_waits(config)
+    _tell_dense(config, contract)
+    _describe_features(config, contract)
+    return config
+
+
+def _tell_dense(config: ModelConfig, contract: Contract) -> None:
+    """What `bireme_runtime.dense` reads."""
     config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
     config.parameters["intra_op_threads"].string_value = str(DNN_THREADS_CPU)
     if contract.listwise:
         config.parameters["listwise"].string_value = "true"
-    return config
+
+
+def _describe_features(config: ModelConfig, contract: Contract) -> None:
+    """Tell clients what the dims do not: which side a feature is on, and which have a default."""
+    described = [dataclasses.asdict(feature) for feature in contract.features]
+    config.parameters[FEATURES_PARAMETER].string_value = json.dumps(described, sort_keys=True)
 
 
 def _dnn_gpu(contract: Contract) -> ModelConfig:
@@ -213,10 +249,7 @@ def _postprocess(contract: Contract) -> ModelConfig:
 
 
 def _ensemble(contract: Contract) -> ModelConfig:
-    """The model that clients call. Triton allows it neither instances nor batching of its own.
-
-    The parameter tells clients what the dims do not: which side a feature is on, and which have a default.
-    """
+    """The model that clients call. Triton allows it neither instances nor batching of its own."""
     config = ModelConfig(
         name=contract.model,
         platform="ensemble",
@@ -224,8 +257,7 @@ def _ensemble(contract: Contract) -> ModelConfig:
         input=feature_inputs(contract, ragged=False),
     )
     add_scores(config, contract, [-1])
-    described = [dataclasses.asdict(feature) for feature in contract.features]
-    config.parameters[FEATURES_PARAMETER].string_value = json.dumps(described, sort_keys=True)
+    _describe_features(config, contract)
     taken = {feature.name for feature in contract.features} | set(contract.tasks)
     user, items, count, *rest = unused_all([USER, ITEMS, COUNT, *padded_names(contract).values()], taken)
     padded = dict(zip(contract.tasks, rest, strict=True))

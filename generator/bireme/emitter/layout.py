@@ -8,6 +8,13 @@
     <model>_dnn/          config.pbtxt  1/model.onnx, and  1/model.py  1/bireme_runtime/  on the cpu target
     <model>_postprocess/  config.pbtxt  1/model.onnx      (gpu target only)
 
+In the fused layout (cpu target only) it is one model:
+
+::
+
+    <model>/              config.pbtxt  bireme.json  example_request.json  report.json  report.html
+                          1/ as that of <model>_preprocess, with its own model.py, and  1/model.onnx
+
 With the user side ahead of time (`ahead_layout`), `<model>_user`, `<model>_slice` and their parts as well.
 """
 
@@ -99,23 +106,26 @@ def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
     """Path inside the repository → content, of everything but the configs and the manifest."""
     runtime = {f"1/bireme_runtime/{name}": content for name, content in runtime_files().items()}
     native = {f"1/bireme_runtime/native/{name}": content for name, content in artifacts.native.items()}
-    ensemble: dict[str, Writer] = {
-        "1/README.txt": ENSEMBLE_NOTE,
-        "report.json": _json("report", artifacts.report),
-    }
+    described: dict[str, Writer] = {"report.json": _json("report", artifacts.report)}
     if artifacts.page is not None:
-        ensemble["report.html"] = artifacts.page
+        described["report.html"] = artifacts.page
     if artifacts.example_request is not None:
-        ensemble["example_request.json"] = _json("example_request", artifacts.example_request)
-    preprocess: dict[str, Writer] = {
-        "1/model.py": model_source("preprocess"),
+        described["example_request.json"] = _json("example_request", artifacts.example_request)
+    features: dict[str, Writer] = {
         "1/plan.json": artifacts.plan.to_json().encode(),
         **runtime,
         **native,
         **{f"1/{name}": content for name, content in artifacts.files.items()},
     }
     dnn: dict[str, Writer] = {"1/model.onnx": artifacts.dense_onnx}
-    models = {contract.model: ensemble, contract.preprocess: preprocess, contract.dnn: dnn}
+    if contract.layout == "fused":
+        models = {contract.model: described | features | dnn | {"1/model.py": model_source("fused")}}
+        return _flat(models)
+    models = {
+        contract.model: described | {"1/README.txt": ENSEMBLE_NOTE},
+        contract.preprocess: features | {"1/model.py": model_source("preprocess")},
+        contract.dnn: dnn,
+    }
     if contract.target == "cpu":
         dnn.update({"1/model.py": model_source("dnn"), **runtime})
     else:
@@ -126,6 +136,10 @@ def _files(artifacts: Artifacts, contract: Contract) -> dict[str, Writer]:
     if artifacts.user_ahead is not None:
         sources = {part: model_source(part) for part in ("preprocess", "dnn")}
         models |= ahead_files(contract, artifacts.user_ahead, sources, runtime, native)
+    return _flat(models)
+
+
+def _flat(models: Mapping[str, Mapping[str, Writer]]) -> dict[str, Writer]:
     return {
         f"{model}/{place}": content for model, inner in models.items() for place, content in inner.items()
     }

@@ -13,7 +13,7 @@ from bireme import __version__
 from bireme.errors import EmitError
 from bireme.spec import Contract
 
-__all__ = ["MANIFEST", "check_repository", "make_manifest", "read_manifest"]
+__all__ = ["MANIFEST", "check_repository", "make_manifest", "plan_folder", "read_manifest"]
 
 MANIFEST = "bireme.json"
 _FORMAT = 1
@@ -34,6 +34,7 @@ def make_manifest(
         "format": _FORMAT,
         "model": contract.model,
         "target": contract.target,
+        "layout": contract.layout,
         "tasks": list(contract.tasks),
         "buckets": list(contract.buckets),
         "max_users": contract.max_users,
@@ -64,6 +65,16 @@ def read_manifest(repository: Path, model: str) -> dict[str, Any]:
     if not sound or manifest.get("format") != _FORMAT or manifest.get("model") != model:
         raise EmitError(str(path), f"is no manifest of format {_FORMAT} for {model!r}", _REMEDY)
     return dict(manifest)
+
+
+def plan_folder(repository: Path, model: str) -> Path:
+    """The folder of an emitted ensemble that holds its feature plan, tables and vocabularies.
+
+    Raises:
+        EmitError: as `read_manifest`.
+    """
+    fused = read_manifest(repository, model).get("layout") == "fused"
+    return repository / (model if fused else f"{model}_preprocess") / "1"
 
 
 def check_repository(repository: Path, model: str, deep: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bireme.client import RankingClient
-from bireme.emitter.manifest import check_repository, read_manifest
+from bireme.emitter.manifest import check_repository, plan_folder, read_manifest
 from bireme.errors import VerifyError
 from bireme.losses import Loss
 from bireme.requests import Request, read_requests, to_rows
@@ -61,7 +61,7 @@ def verify(
     manifest = read_manifest(repository, spec.model)
     _check_spec(spec, manifest)
     losses = [Loss.model_validate(loss) for loss in manifest.get("losses", [])]
-    folder = repository / f"{spec.model}_preprocess" / "1"
+    folder = plan_folder(repository, spec.model)
     plan = Plan.read(folder / "plan.json")
     recorded = read_requests(spec.samples, spec.user) if spec.samples is not None else []
     requests = sample_requests(plan, read_vocabularies(plan, folder), recorded, count)
