@@ -211,3 +211,13 @@ def test_a_mean_of_weighted_rows_of_any_length_is_refused(export):
     model = of_history(lambda m, rows, ids, weights: tf.reduce_mean(rows * weights[..., tf.newaxis], 1))
     with pytest.raises(CompileError, match="unpooled sequence"):
         compile_model(export(model), "cpu")
+
+
+def test_integers_that_wrap_around_something_else_than_the_table_are_served(parity):
+    """Hour -3 is hour 2 of 5 here; rows below 0, which Keras counts from the end, stay refused."""
+    model = lookup_of_ids(
+        lambda m, price, hour: tf.where(hour < 0, hour + 5, hour, name="wrap"), hour=(I64, [None])
+    )
+    wanted = {"user": {"age": 1.0}, "items": {"price": [1.0, 2.0, 3.0], "hour": [-3, 4, -1]}}
+    compiled = parity(model, [wanted])
+    assert {step.function for step in compiled.plan.steps if step.op == "compute"} == {"less", "add", "where"}
