@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .batching import bucket_for
 from .fusion import Stage, fuse
 from .library import Library
 from .plan import Plan
@@ -24,11 +25,13 @@ from .requests import MAX_TEXT, Array, Batch, Request, complete
 from .state import State
 from .wire import PADDING, WireStrings, payload_of
 
-__all__ = ["Accelerated", "Prepared", "Unusual"]
+__all__ = ["Accelerated", "Call", "Prepared", "Unusual"]
 
 _DTYPES = {number: np.dtype(name) for name, number in TYPES.items() if name not in ("string", "ready")}
 _DTYPES[TYPES["string"]] = np.dtype(np.uint8)
 _TEXT = TYPES["string"]
+#: Fields of `bireme_batch`.
+_BATCH_FIELDS = 10
 
 
 class Unusual(Exception):  # noqa: N818 - not an error: numpy takes over
@@ -50,6 +53,23 @@ class Prepared:
     candidates: int
     sizes: list[int]
     parts: dict[int, list[Array]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One batch in its place.
+
+    Args:
+        user: [users of all requests, width], to be written.
+        items: [rows of all requests, width], to be written.
+        padded: the candidates that each request's rows are laid out for.
+        ready: ids that numpy made, which the kernel reads.
+    """
+
+    user: Array
+    items: Array
+    padded: list[int]
+    ready: list[Array]
 
 
 class Accelerated:
@@ -100,8 +120,12 @@ class Accelerated:
         ]
         lead = [feature for feature in plan.features if feature.side == "item"] or list(plan.features)
         self._lead, self._ranks = lead[0].name, lead[0].side == "item"
-        self._room = {number: np.empty(0, dtype) for number, dtype in _DTYPES.items()}
-        self._outputs: list[Array] = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        # Memory that is used again, each with its address: asking for one takes a microsecond.
+        self._room = {number: (np.empty(0, dtype), 0) for number, dtype in _DTYPES.items()}
+        self._outputs = [(np.empty(0, np.uint8), 0)] * 2
+        self._numbers, self._numbers_at = np.empty(0, np.int64), 0
+        self._batch = np.zeros(_BATCH_FIELDS, np.int64)
+        self._batch_at = self._batch.ctypes.data
         self._handle = self._open()
         self._closer = weakref.finalize(self, self._functions.bireme_close, self._handle)
 
@@ -162,7 +186,9 @@ class Accelerated:
         """The same for a request that `measure` has passed: defaults and padding are filled in."""
         return self.prepare(complete(self._plan.features, request))
 
-    def run(self, requests: Sequence[Prepared], measured: Sequence[Request]) -> tuple[Array, Array, Array]:
+    def run(
+        self, requests: Sequence[Prepared], measured: Sequence[Request]
+    ) -> tuple[Array, Array, list[int]]:
         """Both outputs of a whole batch.
 
         Args:
@@ -171,67 +197,85 @@ class Accelerated:
 
         Returns:
             `user` [users of all requests, width], `items` [rows of all requests, width], and the candidates
-            that each request's rows are laid out for, int64.
+            that each request's rows are laid out for.
 
         Raises:
             Unusual: a value is not what the plan allows.
             BadRequests: numpy's share found malformed requests.
         """
-        plan, mixed = self._plan, bool(self._stages)
-        users = np.array([request.users for request in requests], dtype=np.int64)
-        candidates = np.array([request.candidates for request in requests], dtype=np.int64)
-        padded = candidates
-        if plan.pad and not mixed:
-            buckets = np.array(plan.buckets)
-            padded = buckets[np.searchsorted(buckets, candidates)]
-        sizes = np.array([request.sizes for request in requests], dtype=np.int64)
-        dtype = np.dtype(np.float32 if mixed else plan.handover)
-        user = self._output(0, int(users.sum()), plan.user_width, dtype)
-        items = self._output(1, int((users * padded).sum()), plan.item_width, dtype)
-        ready = self._left(measured, user, items) if mixed else []
-        stages = self._stage(requests)
-        pointers = np.array([array.ctypes.data for array in ready] or [0], dtype=np.int64)
-        batch = np.array(
-            [
-                len(requests),
-                *(
-                    array.ctypes.data
-                    for array in (users, candidates, padded, sizes, stages, pointers, user, items)
-                ),
-                mixed,
-            ],
-            dtype=np.int64,
-        )
-        if self._functions.bireme_run(self._handle, batch.ctypes.data):
-            raise Unusual
-        return user, items, padded
+        call = self.lay_out(requests, measured)
+        self.call()
+        return call.user, call.items, call.padded
 
-    def _stage(self, requests: Sequence[Prepared]) -> Array:
-        """All tensors, by type; addresses, int64 [STAGES]."""
-        addresses = np.zeros(STAGES, dtype=np.int64)
+    def lay_out(self, requests: Sequence[Prepared], measured: Sequence[Request]) -> Call:
+        """Everything that the kernel reads, in its place; the next `lay_out` may overwrite it."""
+        plan, mixed = self._plan, bool(self._stages)
+        users = [request.users for request in requests]
+        candidates = padded = [request.candidates for request in requests]
+        if plan.pad and not mixed:
+            padded = [bucket_for(n, plan.buckets) for n in candidates]
+        sizes = [size for request in requests for size in request.sizes]
+        dtype = np.dtype(np.float32 if mixed else plan.handover)
+        rows = sum(u * n for u, n in zip(users, padded, strict=True))
+        user, user_at = self._output(0, sum(users), plan.user_width, dtype)
+        items, items_at = self._output(1, rows, plan.item_width, dtype)
+        ready = self._left(measured, user, items) if mixed else []
+        count = len(requests)
+        numbers = [*users, *candidates, *padded, *sizes, *self._stage(requests)]
+        numbers += [array.ctypes.data for array in ready]
+        if self._numbers.size < len(numbers):
+            self._numbers = np.empty(2 * len(numbers), np.int64)
+            self._numbers_at = self._numbers.ctypes.data
+        self._numbers[: len(numbers)] = numbers
+        # In units of the 8 bytes that each number takes: users, candidates, padded, sizes, stages, ready.
+        places = (0, count, 2 * count, 3 * count, 3 * count + len(sizes), 3 * count + len(sizes) + STAGES)
+        addresses = [self._numbers_at + 8 * place for place in places]
+        self._batch[:] = [count, *addresses, user_at, items_at, mixed]
+        return Call(user, items, padded, ready)
+
+    def call(self) -> None:
+        """Let the kernel write what `lay_out` has prepared last.
+
+        Raises:
+            Unusual: a value is not what the plan allows; the outputs mean nothing then.
+        """
+        if self._functions.bireme_run(self._handle, self._batch_at):
+            raise Unusual
+
+    def _stage(self, requests: Sequence[Prepared]) -> list[int]:
+        """All tensors, by type; the addresses."""
+        addresses = [0] * STAGES
         for number, dtype in _DTYPES.items():
-            parts = [part for request in requests for part in request.parts[number]]
+            if len(requests) == 1:
+                parts = requests[0].parts[number]
+            else:
+                parts = [part for request in requests for part in request.parts[number]]
             if not parts:
                 continue
-            total = sum(part.size for part in parts)
-            room = self._room[number]
+            total = sum([part.size for part in parts])
+            room, addresses[number] = self._room[number]
             if room.size < total + PADDING:
-                room = self._room[number] = np.empty(total + total // 2 + PADDING, dtype)
+                room = np.empty(total + total // 2 + PADDING, dtype)
+                addresses[number] = room.ctypes.data
+                self._room[number] = room, addresses[number]
             try:
                 np.concatenate(parts, out=room[:total], casting="no")
             except TypeError:  # a tensor of another dtype than the plan says
                 raise Unusual from None
-            addresses[number] = room.ctypes.data
         return addresses
 
-    def _output(self, index: int, rows: int, width: int, dtype: np.dtype[Any]) -> Array:
-        """[rows, width], of memory that is used again if `reuse` says so."""
-        size = rows * width * dtype.itemsize
+    def _output(self, index: int, rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, int]:
+        """[rows, width] and its address; of memory that is used again if `reuse` says so."""
         if not self._reuse:
-            return np.empty((rows, width), dtype)
-        if self._outputs[index].size < size:
-            self._outputs[index] = np.empty(size + size // 2, np.uint8)
-        return np.ndarray((rows, width), dtype, self._outputs[index])
+            fresh = np.empty((rows, width), dtype)
+            return fresh, fresh.ctypes.data
+        size = rows * width * dtype.itemsize
+        room, address = self._outputs[index]
+        if room.size < size:
+            room = np.empty(size + size // 2, np.uint8)
+            address = room.ctypes.data
+            self._outputs[index] = room, address
+        return np.ndarray((rows, width), dtype, room), address
 
     def _left(self, measured: Sequence[Request], user: Array, items: Array) -> list[Array]:
         """Run the steps that stay with numpy; the ids that the kernel wants of them."""

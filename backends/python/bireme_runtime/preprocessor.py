@@ -172,7 +172,7 @@ class Preprocessor:
         return self._apart(requests, user, items, [request.candidates for request in requests])
 
     def _apart(
-        self, requests: Sequence[Request | Prepared], user: Array, items: Array, padded: Any
+        self, requests: Sequence[Request | Prepared], user: Array, items: Array, padded: Sequence[int]
     ) -> list[Features]:
         """Each request's part of the outputs.
 
@@ -187,7 +187,7 @@ class Preprocessor:
         items = items.astype(plan.handover, copy=False)
         results = []
         first_user = first_row = 0
-        for request, candidates in zip(requests, map(int, padded), strict=True):
+        for request, candidates in zip(requests, padded, strict=True):
             last_user = first_user + request.users
             last_row = first_row + request.users * candidates
             block = items[first_row:last_row].reshape(request.users, candidates, plan.item_width)
