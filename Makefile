@@ -69,6 +69,22 @@ bench: $(SAVED_MODEL) ## what a candidate costs in preprocess: slopes, JSON, pic
 bench-user-once: $(INSTALLED) ## what computing the user side once saves, in four networks: ratios, JSON, picture
 	$(BIN)/python perf/micro/user_once.py --out perf/results/user_once.json
 
+# torch, beside the environment: only this benchmark compares with it.
+BENCH_PACKAGES := build/bench/packages
+
+$(BENCH_PACKAGES)/.installed: perf/micro/requirements.txt | $(INSTALLED)
+	rm -rf $(BENCH_PACKAGES)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(BENCH_PACKAGES) -r $<
+	@touch $@
+
+.PHONY: bench-gather
+bench-gather: $(BENCH_PACKAGES)/.installed ## gather and pool: the kernel against the memory's limit, numpy and torch
+	$(BIN)/python perf/micro/gather.py --packages $(BENCH_PACKAGES) --out perf/results/gather.json
+
+.PHONY: bench-preprocess
+bench-preprocess: $(INSTALLED) ## a whole preprocess: the runtime against TensorFlow and plain numpy
+	$(BIN)/python perf/micro/whole_preprocess.py --out perf/results/preprocess.json
+
 # Other people's models, beside the environment instead of in it: only the family table needs them.
 FAMILY_PACKAGES := build/families/packages
 

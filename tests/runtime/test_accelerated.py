@@ -74,8 +74,8 @@ def test_random_plans_give_what_numpy_gives(
         plan, arenas, vocabularies = random_plan(seed)
         mine = Preprocessor(plan, arenas, vocabularies, library=library, reuse=True)
         theirs = Preprocessor(plan, arenas, vocabularies)
-        assert mine._kernel is not None
-        assert not mine._kernel.program.left
+        assert mine.kernel is not None
+        assert not mine.kernel.program.left
         rng = np.random.default_rng(seed + 1_000_000)
         requests = [random_request(plan, rng) for _ in range(int(rng.integers(1, 4)))]
         before = outcomes["left"]
@@ -236,7 +236,7 @@ def test_steps_that_numpy_keeps_feed_the_kernel(
     )
     plan = Plan("mixed", features, (TABLE,), steps, 0, 33, "float16", (8,), pad=True)
     mine, theirs = _two(plan, monkeypatch)
-    assert [step.name for step in mine._kernel.program.left] == ["ux"]  # type: ignore[union-attr]
+    assert [step.name for step in mine.kernel.program.left] == ["ux"]  # type: ignore[union-attr]
     requests = [
         {
             "u": objects([b"me"], (1, 1)),

@@ -12,7 +12,7 @@ from runtime_corpus import corpus
 
 from bireme_runtime.plan import Bucketize, Feature, HashBucket, IntVocabulary, Numeric, Plan, Vocabulary
 from bireme_runtime.preprocessor import Preprocessor
-from bireme_runtime.text_steps import HashStrong
+from bireme_runtime.text_steps import Compute, HashStrong
 from bireme_runtime.vocabulary import IntVocabulary as IntVocabularyFile
 from bireme_runtime.vocabulary import Vocabulary as VocabularyFile
 
@@ -29,15 +29,31 @@ def _numbers(
 ) -> Array:
     """A step's ids, or a chain's numbers, of each value: the step's ids are handed over as numbers."""
     steps = (step,) if isinstance(step, Numeric) else (step, Numeric("out", step.name, (), "item", 0))
+    return _run(steps, values, dtype, monkeypatch, files, variant)
+
+
+def _numbers_of(steps: tuple[Any, ...], values: Array, monkeypatch: pytest.MonkeyPatch) -> Array:
+    """The last step's ids."""
+    return _run((*steps, Numeric("n", steps[-1].name, (), "item", 0)), values, "int64", monkeypatch)
+
+
+def _run(
+    steps: tuple[Any, ...],
+    values: Array,
+    dtype: str,
+    monkeypatch: pytest.MonkeyPatch,
+    files: Any = None,
+    variant: str = "baseline",
+) -> Array:
     n = len(values)
     plan = Plan(
         "exact", (Feature("x", "item", dtype, text="bytes"),), (), steps, 0, 1, "float32", (n,), pad=False
     )
     mine = Preprocessor(plan, {}, files or {}, library=kernel(variant, monkeypatch))
-    assert mine._kernel is not None
-    assert not mine._kernel.program.left
-    prepared = [mine._kernel.prepare({"x": values.reshape(1, n)})]
-    _, items, _ = mine._kernel.run(prepared, [])
+    assert mine.kernel is not None
+    assert not mine.kernel.program.left
+    prepared = [mine.kernel.prepare({"x": values.reshape(1, n)})]
+    _, items, _ = mine.kernel.run(prepared, [])
     return items[:, 0]
 
 
@@ -116,3 +132,21 @@ def test_functions_are_right_to_the_last_bit_or_its_neighbour(
     exact = getattr(np, name)(values.astype(np.float64))
     steps = np.abs(found - exact) / np.spacing(np.abs(exact).astype(np.float32))
     assert steps.max() <= (0.50001 if name != "tanh" else 2.0)
+
+
+@pytest.mark.parametrize("constant", [1, 2, 3, 7, 1000, 65_537, 2**30 - 1, 2**31 - 1, 2**31, 2**40 + 1])
+@pytest.mark.parametrize("most", [2**31 - 1, 2**63 - 1])
+def test_remainders_are_exact(constant: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(constant % 1000)
+    multiples = constant * rng.integers(0, most // constant + 1, 5000)
+    values = np.concatenate([multiples, multiples - 1, multiples + 1, rng.integers(0, most, 5000), [0, most]])
+    values = values[(values >= 0) & (values <= most)]
+    if most > 2**31:
+        values = np.concatenate([values, -values, [-(2**63)]])
+    # Only what FP32 holds exactly comes out: the low and the high half one after the other.
+    for divisor in (1, 2**20):
+        steps = Compute("r", "floormod", ("x", constant), "int64")
+        low = Compute("out", "floormod" if divisor == 1 else "floordiv", ("r", 2**20), "int64")
+        found = _numbers_of((steps, low), values, monkeypatch)
+        exact = values % constant
+        np.testing.assert_array_equal(found, exact % 2**20 if divisor == 1 else exact // 2**20)

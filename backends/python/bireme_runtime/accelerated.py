@@ -30,6 +30,7 @@ __all__ = ["Accelerated", "Call", "Prepared", "Unusual"]
 _DTYPES = {number: np.dtype(name) for name, number in TYPES.items() if name not in ("string", "ready")}
 _DTYPES[TYPES["string"]] = np.dtype(np.uint8)
 _TEXT = TYPES["string"]
+_LINE = 64  # bytes of a cache line; a row that lies across two takes twice as long
 #: Fields of `bireme_batch`.
 _BATCH_FIELDS = 10
 
@@ -272,7 +273,8 @@ class Accelerated:
         size = rows * width * dtype.itemsize
         room, address = self._outputs[index]
         if room.size < size:
-            room = np.empty(size + size // 2, np.uint8)
+            room = np.empty(size + size // 2 + _LINE, np.uint8)
+            room = room[-room.ctypes.data % _LINE :]
             address = room.ctypes.data
             self._outputs[index] = room, address
         return np.ndarray((rows, width), dtype, room), address

@@ -73,11 +73,9 @@ class Preprocessor:
         self._stages = fuse(plan, arenas, vocabularies)
         self._features: dict[str, Feature] = {feature.name: feature for feature in plan.features}
         self._limit = float(np.finfo(plan.handover).max)
-        self._kernel: Accelerated | None = None
+        self.kernel: Accelerated | None = None
         if library is not None:
-            self._kernel = Accelerated(
-                library, plan, arenas, vocabularies, self._engines, self._tables, reuse
-            )
+            self.kernel = Accelerated(library, plan, arenas, vocabularies, self._engines, self._tables, reuse)
         #: sentences for the log
         self.notes = (*notes, *self._left_to_numpy())
 
@@ -111,7 +109,7 @@ class Preprocessor:
 
     def _left_to_numpy(self) -> list[str]:
         """Which steps the kernel does not do."""
-        left = self._kernel.program.left if self._kernel is not None else []
+        left = self.kernel.program.left if self.kernel is not None else []
         if not left:
             return []
         names = ", ".join(f"{step.name} ({step.op})" for step in left[:8])
@@ -127,10 +125,10 @@ class Preprocessor:
         Returns:
             One result a request, in order.
         """
-        if self._kernel is not None and not self._kernel.program.left:
+        if self.kernel is not None and not self.kernel.program.left:
             try:  # the usual case: nothing needs a second look
-                prepared = [self._kernel.prepare(tensors) for tensors in requests]
-                return [*self._apart(prepared, *self._kernel.run(prepared, []))]
+                prepared = [self.kernel.prepare(tensors) for tensors in requests]
+                return [*self._apart(prepared, *self.kernel.run(prepared, []))]
             except Unusual:
                 pass
         results: list[Features | RequestError | None] = [None] * len(requests)
@@ -154,10 +152,10 @@ class Preprocessor:
         return [result for result in results if result is not None]
 
     def _run(self, requests: list[Request]) -> list[Features]:
-        if self._kernel is not None:
+        if self.kernel is not None:
             try:
-                prepared = [self._kernel.measured(request) for request in requests]
-                return self._apart(prepared, *self._kernel.run(prepared, requests))
+                prepared = [self.kernel.measured(request) for request in requests]
+                return self._apart(prepared, *self.kernel.run(prepared, requests))
             except Unusual:
                 pass
         batch = Batch(requests, self.plan.features)

@@ -89,11 +89,21 @@ static void floor_modulo(const bireme_id *step, const int64_t *values, int64_t c
         }
         return;
     }
+    uint64_t all = (uint64_t)c;
+    for (int64_t i = 0; i < count; i++) all |= (uint64_t)values[i];
+    if (all >> 31) {
+        for (int64_t i = 0; i < count; i++) ids[i] = compute(FN_FLOORMOD, values[i], c);
+        return;
+    }
+    /* 31 bits fit FP64 exactly: the quotient is off by one at most, and compilers make vector code of it. */
+    const double inverse = 1.0 / (double)c;
+    const uint32_t narrow = (uint32_t)c;
     for (int64_t i = 0; i < count; i++) {
-        int64_t x = values[i];
-        /* 32-bit division is several times faster on older processors. */
-        int64_t r = (x | c) >> 31 == 0 ? (int64_t)((uint32_t)x % (uint32_t)c) : x % c;
-        ids[i] = r < 0 ? r + c : r;
+        uint32_t x = (uint32_t)values[i];
+        uint32_t quotient = (uint32_t)(int32_t)((double)(int32_t)x * inverse);
+        int32_t rest = (int32_t)(x - quotient * narrow);
+        rest = rest < 0 ? rest + (int32_t)narrow : rest;
+        ids[i] = rest >= (int32_t)narrow ? rest - (int32_t)narrow : rest;
     }
 }
 

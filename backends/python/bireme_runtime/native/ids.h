@@ -8,6 +8,7 @@
 /* A source of one request. */
 typedef struct {
     int64_t type;
+    int64_t rows;
     int64_t count;    /* elements */
     int64_t length;   /* elements of a row */
     const void *data; /* numbers, or int64 ids */

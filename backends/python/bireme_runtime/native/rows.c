@@ -12,11 +12,15 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-    TILE = 64,      /* candidates whose output stays in the nearest cache while all blocks write to it */
-    AHEAD = 40,     /* rows that are on their way from memory */
+    MOST_ALIKE = 64, /* blocks that are gathered together */
+    TILE = 256,      /* candidates whose output stays in the nearest cache while all blocks write to it */
+    AHEAD = 160,     /* cache lines that are on their way from memory */
     CHUNK = 64,     /* numbers of a chain at a time */
     MOST_WIDTH = 256 /* widest row that is pooled in registers or the nearest cache */
 };
+
+/* How many rows those are. */
+INLINE int64_t rows_ahead(int64_t bytes) { return bytes <= 64 ? AHEAD : AHEAD * 64 / bytes + 4; }
 
 INLINE void prefetch_row(const char *row, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
@@ -97,24 +101,34 @@ typedef struct {
     int64_t offset; /* bytes into an output row */
 } column;
 
-/* Single rows, side by side: every row of `output` gets one stored row of each of `n` columns. */
+/* Single rows, side by side: every row of `output` gets one stored row of each of `n` columns. Addresses are
+ * computed once, when their rows are asked for, and wait in `coming`: the slots of `depth` rows in turn. */
 INLINE void gather_alike(const rows_work *w, const column *columns, int64_t n, int64_t bytes, int64_t first,
                          int64_t last, char *output, int64_t storage, int64_t width, int half) {
-    const int64_t stride = w->width * (half ? 2 : 4);
-    int64_t ahead_row = first, ahead = 0;
-    for (int64_t i = 0; i < AHEAD && ahead_row < w->rows; i++) {
-        prefetch_row(columns[ahead].table + columns[ahead].ids[ahead_row] * bytes, bytes);
-        if (++ahead == n) ahead = 0, ahead_row++;
-    }
-    for (int64_t row = first; row < last; row++) {
-        char *to = output + (row - first) * stride;
+    const char *coming[AHEAD + 2 * MOST_ALIKE];
+    const int64_t stride = w->width * (half ? 2 : 4), depth = (rows_ahead(bytes) + n - 1) / n;
+    for (int64_t d = 0; d < depth && first + d < w->rows; d++)
         for (int64_t k = 0; k < n; k++) {
-            if (ahead_row < w->rows) { /* also beyond this tile */
-                prefetch_row(columns[ahead].table + columns[ahead].ids[ahead_row] * bytes, bytes);
-                if (++ahead == n) ahead = 0, ahead_row++;
-            }
-            move_row(columns[k].table + columns[k].ids[row] * bytes, storage, width, to + columns[k].offset, half);
+            const char *row = columns[k].table + columns[k].ids[first + d] * bytes;
+            coming[d * n + k] = row;
+            prefetch_row(row, bytes);
         }
+    int64_t slot = 0;
+    /* The last rows of the request have none to ask for; those of a tile ask for the next tile's. */
+    const int64_t asking = last < w->rows - depth ? last : w->rows - depth > first ? w->rows - depth : first;
+    for (int64_t row = first; row < last; row++, output += stride) {
+        const char **here = coming + slot * n;
+        if (row < asking) {
+            for (int64_t k = 0; k < n; k++) {
+                const char *from = here[k], *next = columns[k].table + columns[k].ids[row + depth] * bytes;
+                here[k] = next;
+                prefetch_row(next, bytes);
+                move_row(from, storage, width, output + columns[k].offset, half);
+            }
+        } else {
+            for (int64_t k = 0; k < n; k++) move_row(here[k], storage, width, output + columns[k].offset, half);
+        }
+        if (++slot == depth) slot = 0;
     }
 }
 
@@ -137,11 +151,11 @@ static void gather(const rows_work *w, const bireme_block *b, const column *colu
 static void gather_sequences(const rows_work *w, const bireme_block *b, int64_t first, int64_t last, char *output) {
     const int64_t size = w->half ? 2 : 4, stride = w->width * size, length = w->sources[b->source].length;
     const int64_t *ids = w->ids[b->id];
-    const int64_t end = w->rows * length;
+    const int64_t end = w->rows * length, ahead = rows_ahead(b->row_bytes);
     for (int64_t row = first; row < last; row++) {
         char *to = output + (row - first) * stride + b->offset * size;
         for (int64_t e = row * length; e < (row + 1) * length; e++, to += b->row_width * size) {
-            if (e + AHEAD < end) prefetch_row(b->table + ids[e + AHEAD] * b->row_bytes, b->row_bytes);
+            if (e + ahead < end) prefetch_row(b->table + ids[e + ahead] * b->row_bytes, b->row_bytes);
             move_row(b->table + ids[e] * b->row_bytes, b->storage, b->row_width, to, w->half);
         }
     }
@@ -240,46 +254,56 @@ static float divisor_of(const bireme_block *b, const float *weights, int64_t n) 
     return b->pool == POOL_MEAN ? total : sqrtf(total);
 }
 
-/* Pooled sequences. Their rows' addresses are listed first, for all of them, so that the rows of the next
- * sequence are on their way while this one is added up. */
-static int pool(const rows_work *w, const bireme_block *b, char *output) {
-    const int64_t size = w->half ? 2 : 4, width = b->row_width, length = w->sources[b->source].length;
+/* The rows of pooled blocks are listed for all of them before any is added up, so that the rows of the next
+ * sequence, and of the next block, are on their way meanwhile. */
+typedef struct {
+    const char **addresses;
+    float *weights;
+    int64_t *counts;
+} listed;
+
+/* Puts a block's rows at `at`, and moves it behind them. */
+static int list(const rows_work *w, const bireme_block *b, listed *at) {
+    const int64_t length = w->sources[b->source].length;
     const int64_t *ids = w->ids[b->id];
     const bireme_test *tests = w->program->tests + b->first_test;
-    const float limit = (float)w->program->limit;
     const elements *weighted = b->weights >= 0 ? w->sources + b->weights : 0;
-    if (!tests_fit(w, b, length) || (weighted && weighted->length != length)) return 0;
-    const char **addresses = w->addresses;
-    int64_t listed = 0;
+    if (b->row_width > MOST_WIDTH || !tests_fit(w, b, length)) return 0;
+    if (weighted && weighted->length != length) return 0;
     uint64_t outside = 0;
     for (int64_t row = 0; row < w->rows; row++) {
-        const int64_t before = listed;
+        const char **before = at->addresses;
         for (int64_t e = row * length; e < (row + 1) * length; e++) {
             if (b->tests && !passes(w, tests, b->tests, e)) continue;
             outside |= (uint64_t)ids[e] >= (uint64_t)b->rows;
-            addresses[listed] = b->table + ids[e] * b->row_bytes;
-            if (weighted) w->weights[listed] = ((const float *)weighted->data)[e];
-            listed++;
+            *at->addresses++ = b->table + ids[e] * b->row_bytes;
+            if (weighted) *at->weights++ = ((const float *)weighted->data)[e];
         }
-        w->counts[row] = listed - before;
+        *at->counts++ = at->addresses - before;
     }
-    if (outside) return 0;
-    const char *const *const end = addresses + listed;
-    for (int64_t i = 0; i < AHEAD && i < listed; i++) prefetch_row(addresses[i], b->row_bytes);
-    const char *const *rows = addresses;
+    return !outside;
+}
+
+/* Adds up the rows at `at`, and moves it behind them. */
+static int pool(const rows_work *w, const bireme_block *b, listed *at, const char *const *end, char *output) {
+    const int64_t size = w->half ? 2 : 4, width = b->row_width, ahead = rows_ahead(b->row_bytes);
+    const float limit = (float)w->program->limit;
     float result[MOST_WIDTH];
     for (int64_t row = 0; row < w->rows; row++) {
-        const int64_t n = w->counts[row], place = row + row / w->group * (w->padded - w->group);
-        const float *weights = weighted ? w->weights + (rows - addresses) : 0;
+        const int64_t n = *at->counts++, place = row + row / w->group * (w->padded - w->group);
+        const char *const *rows = at->addresses;
+        const float *weights = b->weights >= 0 ? at->weights : 0;
+        at->addresses += n;
+        if (weights) at->weights += n;
         if (n == 0) {
             if (b->refuse_empty) return 0;
             memset(result, 0, sizeof result);
             if (b->fill >= 0) load_row(b->table + b->fill * b->row_bytes, b->storage, width, result);
         } else {
             if (!weights && b->pool != POOL_MAX)
-                pool_plain(b, rows, n, rows + AHEAD, end, result);
+                pool_plain(b, rows, n, rows + ahead, end, result);
             else
-                pool_rows(rows, weights, n, b->pool, b->storage, width, b->row_bytes, rows + AHEAD, end, result);
+                pool_rows(rows, weights, n, b->pool, b->storage, width, b->row_bytes, rows + ahead, end, result);
             if (b->pool == POOL_MEAN || b->pool == POOL_SQRTN) {
                 float divisor = divisor_of(b, weights, n);
                 /* Weights may add up to 0; the original then gives 0 (DivNoNan). */
@@ -290,7 +314,27 @@ static int pool(const rows_work *w, const bireme_block *b, char *output) {
         for (int64_t d = 0; d < width; d++) bad |= !(fabsf(result[d]) <= limit); /* also NaN */
         if (bad) return 0;
         put_row(result, width, output + (place * w->width + b->offset) * size, w->half);
-        rows += n;
+    }
+    return 1;
+}
+
+/* All pooled blocks. */
+static int pools(const rows_work *w, char *output) {
+    listed at = {w->addresses, w->weights, w->counts};
+    const bireme_block *first = 0;
+    for (int64_t k = 0; k < w->block_count; k++) {
+        const bireme_block *b = w->blocks + k;
+        if (b->op != BLOCK_POOL) continue;
+        if (!first) first = b;
+        if (!list(w, b, &at)) return 0;
+    }
+    const char *const *const end = at.addresses;
+    at = (listed){w->addresses, w->weights, w->counts};
+    for (int64_t i = 0; first && i < rows_ahead(first->row_bytes) && at.addresses + i < end; i++)
+        prefetch_row(at.addresses[i], first->row_bytes);
+    for (int64_t k = 0; k < w->block_count; k++) {
+        const bireme_block *b = w->blocks + k;
+        if (b->op == BLOCK_POOL && !pool(w, b, &at, end, output)) return 0;
     }
     return 1;
 }
@@ -407,8 +451,6 @@ static int alike(const bireme_block *a, const bireme_block *b) {
     return a->op == b->op && a->row_width == b->row_width && a->storage == b->storage && a->width == b->width;
 }
 
-enum { MOST_ALIKE = 64 };
-
 /* Blocks that are not pooled, for rows first..last, which lie one behind the other in `output`. */
 static int tile(const rows_work *w, int64_t first, int64_t last, char *output) {
     const int64_t size = w->half ? 2 : 4;
@@ -440,10 +482,8 @@ int JOIN(rows_, VARIANT)(const rows_work *w) {
         const bireme_block *b = w->blocks + k;
         if (b->op == BLOCK_ROWS && !ids_fit(w, b)) return 0;
         if (b->op == BLOCK_NUMBERS && b->width != w->sources[b->source].length) return 0;
-        if (b->op != BLOCK_POOL) continue;
-        if (b->row_width > MOST_WIDTH) return 0;
-        if (!pool(w, b, output)) return 0;
     }
+    if (!pools(w, output)) return 0;
     for (int64_t first = 0; first < w->rows;) {
         int64_t group = first / w->group, end = (group + 1) * w->group;
         int64_t last = first + TILE < end ? first + TILE : end;

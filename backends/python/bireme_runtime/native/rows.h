@@ -17,7 +17,7 @@ typedef struct {
     void *output;
     int64_t width; /* columns of `output` */
     int half;      /* `output` is FP16 */
-    /* Room for one pooled block: its rows, their weights, how many a sequence has. */
+    /* Room for the pooled blocks: their rows, weights, and how many each sequence has. */
     const char **addresses;
     float *weights;
     int64_t *counts;

@@ -87,7 +87,8 @@ static int64_t find_sources(runner *r, int64_t users, int64_t candidates, const 
         elements *s = r->sources + i;
         s->type = source->type;
         s->length = source->length < 0 ? 1 : sizes[source->length];
-        s->count = (source->side == SIDE_ITEM ? users * candidates : users) * s->length;
+        s->rows = source->side == SIDE_ITEM ? users * candidates : users;
+        s->count = s->rows * s->length;
         s->texts = 0;
         if (s->type == TYPE_READY) {
             s->data = ready[source->bytes];
@@ -133,13 +134,19 @@ static int64_t make_ids(runner *r) {
     return BIREME_DONE;
 }
 
-static int64_t room_for_pools(runner *r, int64_t users, int64_t candidates) {
-    int64_t most = 0;
+/* Room for what rows.c lists of the pooled blocks of one side: elements, and sequences. */
+static int64_t room_for_pools(runner *r) {
+    int64_t elements_of[2] = {0, 0}, rows_of[2] = {0, 0};
     for (int64_t i = 0; i < r->program.block_count; i++) {
         const bireme_block *b = r->program.blocks + i;
-        if (b->op == BLOCK_POOL && r->sources[b->source].count > most) most = r->sources[b->source].count;
+        if (b->op != BLOCK_POOL) continue;
+        const elements *s = r->sources + b->source;
+        elements_of[b->side] += s->count;
+        rows_of[b->side] += s->rows;
     }
-    int64_t weights = r->address_size, rows = users * candidates > users ? users * candidates : users;
+    int64_t most = elements_of[0] > elements_of[1] ? elements_of[0] : elements_of[1];
+    int64_t rows = rows_of[0] > rows_of[1] ? rows_of[0] : rows_of[1];
+    int64_t weights = r->address_size;
     int done = grow((void **)&r->weights, &weights, most, sizeof *r->weights)
                && grow((void **)&r->addresses, &r->address_size, most, sizeof *r->addresses)
                && grow((void **)&r->counts, &r->count_size, rows, sizeof *r->counts);
@@ -159,7 +166,7 @@ int64_t bireme_run(void *handle, const bireme_batch *batch) {
         int64_t outcome = find_sources(r, users, candidates, batch->sizes + i * p->size_count, at,
                                        batch->ready);
         if (outcome == BIREME_DONE) outcome = make_ids(r);
-        if (outcome == BIREME_DONE) outcome = room_for_pools(r, users, candidates);
+        if (outcome == BIREME_DONE) outcome = room_for_pools(r);
         if (outcome != BIREME_DONE) return outcome;
         rows_work work = {
             .program = p, .sources = r->sources, .ids = r->ids, .half = half,
