@@ -69,7 +69,7 @@ bench: $(SAVED_MODEL) ## what a candidate costs in preprocess: slopes, JSON, pic
 bench-user-once: $(INSTALLED) ## what computing the user side once saves, in four networks: ratios, JSON, picture
 	$(BIN)/python perf/micro/user_once.py --out perf/results/user_once.json
 
-# torch, beside the environment: only this benchmark compares with it.
+# torch and cffi, beside the environment: only benchmarks compare with them.
 BENCH_PACKAGES := build/bench/packages
 
 $(BENCH_PACKAGES)/.installed: perf/micro/requirements.txt | $(INSTALLED)
@@ -80,6 +80,10 @@ $(BENCH_PACKAGES)/.installed: perf/micro/requirements.txt | $(INSTALLED)
 .PHONY: bench-gather
 bench-gather: $(BENCH_PACKAGES)/.installed ## gather and pool: the kernel against the memory's limit, numpy and torch
 	$(BIN)/python perf/micro/gather.py --packages $(BENCH_PACKAGES) --out perf/results/gather.json
+
+.PHONY: bench-vehicles
+bench-vehicles: $(BENCH_PACKAGES)/.installed ## how tensors reach the kernel: ctypes against cffi
+	$(BIN)/python perf/micro/vehicles.py --packages $(BENCH_PACKAGES) --out perf/results/vehicles.json
 
 .PHONY: bench-preprocess
 bench-preprocess: $(INSTALLED) ## a whole preprocess: the runtime against TensorFlow and plain numpy

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ratios import Spread
 
@@ -37,7 +38,8 @@ def draw(groups: Sequence[Bars], machine: Mapping[str, Any], unit: str) -> Figur
     figure = Figure(figsize=(9, 1.4 + 0.28 * lines), layout="constrained")
     panel = figure.subplots()
     place, ticks = 0.0, []
-    most = max(value.highest for group in groups for value in group.ratios.values())
+    values = [value for group in groups for value in group.ratios.values()]
+    most = max(value.highest for value in values)
     for group in groups:
         ticks.append((place + (len(group.ratios) - 1) / 2, group.case))
         for name, value in group.ratios.items():
@@ -55,7 +57,11 @@ def draw(groups: Sequence[Bars], machine: Mapping[str, Any], unit: str) -> Figur
             place += 1
         place += 1
     panel.axvline(1, color="black", lw=1)
-    panel.set_xlim(0, 1.12 * most)
+    panel.set_xscale("log")
+    panel.set_xlim(min(0.5, *(0.8 * value.lowest for value in values)), 1.5 * most)
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_locator(NullLocator())
     panel.set_ylim(place - 0.5, -1)
     panel.set_yticks([at for at, _ in ticks], [case for _, case in ticks], fontsize=9)
     panel.tick_params(axis="y", length=0)

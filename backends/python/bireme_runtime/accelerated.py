@@ -222,7 +222,7 @@ class Accelerated:
         items, items_at = self._output(1, rows, plan.item_width, dtype)
         ready = self._left(measured, user, items) if mixed else []
         count = len(requests)
-        numbers = [*users, *candidates, *padded, *sizes, *self._stage(requests)]
+        numbers = [*users, *candidates, *padded, *sizes, *self.stage(requests)]
         numbers += [array.ctypes.data for array in ready]
         if self._numbers.size < len(numbers):
             self._numbers = np.empty(2 * len(numbers), np.int64)
@@ -243,8 +243,8 @@ class Accelerated:
         if self._functions.bireme_run(self._handle, self._batch_at):
             raise Unusual
 
-    def _stage(self, requests: Sequence[Prepared]) -> list[int]:
-        """All tensors, by type; the addresses."""
+    def stage(self, requests: Sequence[Prepared]) -> list[int]:
+        """Lay all tensors end to end, by type; the addresses, by type."""
         addresses = [0] * STAGES
         for number, dtype in _DTYPES.items():
             if len(requests) == 1:
