@@ -58,8 +58,23 @@ verify: $(SAVED_MODEL) ## served scores against TensorFlow's, 2,000 requests ove
 	$(BIN)/bireme verify $(SPEC) --repository model_repository
 
 .PHONY: compare
-compare: $(SAVED_MODEL) ## ensemble against the whole SavedModel in one Python model: ratios, JSON, picture
+compare: $(SAVED_MODEL) ## ensemble, fused model and floor against the whole SavedModel in one Python model: ratios
 	$(BIN)/python perf/compare.py --spec $(SPEC) --out perf/results/compare.json
+
+.PHONY: compare-reference
+compare-reference: $(INSTALLED) ## the same for a DeepFM of a usual size with integer ids
+	$(BIN)/python perf/compare.py --reference --candidates 500 --out perf/results/compare_reference.json
+
+# A hash in compiled code for a loop in Python; it needs a C++ compiler to install, so it is no dependency.
+STRING_PACKAGES := build/strings/packages
+
+$(STRING_PACKAGES)/.installed: | $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(STRING_PACKAGES) pyfarmhash==0.5.1
+	@touch $@
+
+.PHONY: bench-strings
+bench-strings: $(STRING_PACKAGES)/.installed ## 10,000 strings in a request against a loop in Python: ratios, JSON, picture
+	PYTHONPATH=$(STRING_PACKAGES) $(BIN)/python perf/strings.py --out perf/results/strings.json
 
 .PHONY: bench
 bench: $(SAVED_MODEL) ## what a candidate costs in preprocess: slopes, JSON, picture

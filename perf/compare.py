@@ -1,15 +1,19 @@
 """The served ensemble against what a user would otherwise do: the whole SavedModel in one Python model.
 
     python perf/compare.py --spec examples/obd/bireme.yaml --out perf/results/compare.json
+    python perf/compare.py --reference --out perf/results/compare_reference.json
 
-Builds the ensemble, puts the baseline beside it into the same repository, starts one tritonserver on both,
-checks that they give the same scores, and then drives them in turn, round by round: only the one that is
-driven uses the processor. Prints ratios, writes JSON and a picture of the same name.
+Builds the ensemble, puts the same model in the fused layout, the ensemble without its network (the floor) and
+the baseline beside it into the same repository, starts one tritonserver on all, checks that they give the
+same scores, and then drives them in turn, round by round: only the one that is driven uses the processor. At
+last the requests come at a rate that the baseline can just bear. Prints ratios, writes JSON and a picture of
+the same name.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,18 +31,21 @@ from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.verify import read_vocabularies
 from bireme_runtime.plan import Plan
-from comparison import Case, as_data, order
+from comparison import METRICS, Case, as_data, order
 from driver import LoadProcess, Window
 from files import write_figure, write_json
 from machine import describe
 from plot import draw
 from processes import roles
+from reference_model import ROWS, write_model
 from tables import context_table, ratio_table
 from traffic import make_traffic
+from variants import FLOOR, FUSED, build_fused, write_floor
 from wire import encode
 
 TOLERANCE = 1e-5
 _REQUESTS = 64  # different ones for each N
+_BEARABLE = 0.8  # share of the requests that the baseline answers in a closed loop
 _WIDTH = 130  # columns that the tables need, also where there is no terminal
 _console = Console(stderr=True)
 
@@ -52,11 +59,12 @@ def compare(
     rounds: int,
     seconds: float,
 ) -> tuple[list[Case], float]:
-    """Serve both, check their scores, drive them in turn.
+    """Serve all, check their scores, drive them in turn.
 
     Args:
         spec: the ensemble's build spec.
-        repository: holds the emitted ensemble; the baseline is added.
+        repository: holds the emitted ensemble, and the fused model if there is one; the floor and the
+            baseline are added.
         settings: variants of the baseline.
         candidates: every N to measure.
         clients: every number of clients to measure.
@@ -64,7 +72,8 @@ def compare(
         seconds: how long each time.
 
     Returns:
-        One case for every N and number of clients, and the largest difference of two scores.
+        One case for every N and number of clients, and one for every N at a rate that the baseline, as it was
+        with most clients, can just bear; and the largest difference of two scores.
 
     Raises:
         VerifyError: the scores differ.
@@ -74,28 +83,58 @@ def compare(
         write_whole(spec, spec.saved_model, repository, setting, f"{whole_name(spec.model)}_{setting}")
         for setting in settings
     ]
-    models = [spec.model, *variants]
+    fused = f"{spec.model}_{FUSED}"
+    beside = (*([fused] if (repository / fused).is_dir() else []), write_floor(repository, spec.model))
+    models = [spec.model, *beside, *variants]
     with TritonServer(repository) as server:
         assert server.pid is not None
         with LoadProcess(server.grpc_url, roles(server.pid)) as load:
             difference = _prepare(load, spec, repository, models, candidates)
-            windows: dict[tuple[int, int, str], list[Window]] = {}
-            for round_ in range(rounds):
-                for n in candidates:
-                    for count in clients:
-                        _console.print(
-                            f"round {round_ + 1} of {rounds}: N = {n}, {count} clients", style="dim"
-                        )
-                        for model in order(models, round_):
-                            window = load.drive((model, n), count, seconds)
-                            windows.setdefault((n, count, model), []).append(window)
+            tuned = tuple(name for name, s in zip(variants, settings, strict=True) if s.once)
+            cases = [
+                dataclasses.replace(case, beside=beside, tuned=tuned)
+                for case in _closed(load, spec.model, models, candidates, clients, rounds, seconds)
+            ]
+            cases += [_open(load, case, rounds, seconds) for case in cases if case.clients == max(clients)]
             server.check()
-    cases = [
-        Case(n, count, spec.model, {model: windows[n, count, model] for model in models})
+    return cases, difference
+
+
+def _closed(
+    load: LoadProcess,
+    ensemble: str,
+    models: Sequence[str],
+    candidates: Sequence[int],
+    clients: Sequence[int],
+    rounds: int,
+    seconds: float,
+) -> list[Case]:
+    """Every N with every number of clients, each of which waits for its answer."""
+    windows: dict[tuple[int, int, str], list[Window]] = {}
+    for round_ in range(rounds):
+        for n in candidates:
+            for count in clients:
+                _console.print(f"round {round_ + 1} of {rounds}: N = {n}, {count} clients", style="dim")
+                for model in order(models, round_):
+                    window = load.drive((model, n), count, seconds)
+                    windows.setdefault((n, count, model), []).append(window)
+    return [
+        Case(n, count, ensemble, {model: windows[n, count, model] for model in models})
         for n in candidates
         for count in clients
     ]
-    return cases, difference
+
+
+def _open(load: LoadProcess, closed: Case, rounds: int, seconds: float) -> Case:
+    """The same requests at a rate that the fastest variant of the baseline can just bear."""
+    rate = _BEARABLE * closed.middle(closed.baseline, METRICS["throughput"][0])
+    models = [*closed.ours, *closed.baselines]
+    windows: dict[str, list[Window]] = {model: [] for model in models}
+    for round_ in range(rounds):
+        _console.print(f"round {round_ + 1} of {rounds}: N = {closed.candidates}, {rate:.0f}/s", style="dim")
+        for model in order(models, round_):
+            windows[model].append(load.pace((model, closed.candidates), rate, seconds, round_))
+    return dataclasses.replace(closed, clients=0, rounds=windows, rate=rate)
 
 
 def _prepare(
@@ -113,6 +152,8 @@ def _prepare(
             load.prepare((model, n), [encode(model, plan.features, request) for request in requests])
         expected = load.ask((spec.model, n))
         for model in models[1:]:
+            if model == f"{spec.model}_{FLOOR}":  # zeros
+                continue
             found = load.ask((model, n))
             difference = max(difference, require_equal(spec.model, expected, model, found, TOLERANCE))
     return difference
@@ -134,16 +175,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Any) -> None:
     from bireme.build import build  # TensorFlow; the load generator's process does without
 
-    spec = read_spec(options.spec)
     machine = describe()
     with tempfile.TemporaryDirectory(prefix="bireme-compare-") as folder:
         repository = Path(folder) / "repository"
         with _console.status("building the ensemble"):
-            build(options.spec, repository)
+            path = (
+                write_model(Path(folder) / "reference", options.rows) if options.reference else options.spec
+            )
+            spec = read_spec(path)
+            build(path, repository)
+            build_fused(path, repository)
         cases, difference = compare(
             spec,
             repository,
-            options.baseline,
+            options.baseline or [Setting.parse(text) for text in _baselines(options.reference)],
             options.candidates,
             options.clients,
             options.rounds,
@@ -166,6 +211,11 @@ def _run(options: Any) -> None:
     out.print(f"written: {options.out}, {picture}")
 
 
+def _baselines(reference: bool) -> Sequence[str]:
+    """Variants of the baseline that may be the fastest."""
+    return ("1x1", "2x1", "1x1o", "2x1o") if reference else ("1x1", "2x1")
+
+
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -178,21 +228,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--spec", type=Path, default=Path("examples/obd/bireme.yaml"), help="build spec (YAML)"
     )
+    parser.add_argument("--reference", action="store_true", help="the model of reference_model.py instead")
+    parser.add_argument("--rows", type=_positive, default=ROWS, help="rows of each of its tables")
     parser.add_argument(
         "--candidates", type=_positive, nargs="+", default=[80, 500], help="every N to measure"
     )
     parser.add_argument(
         "--clients", type=_positive, nargs="+", default=[1, 4], help="parallel clients to measure"
     )
-    parser.add_argument("--rounds", type=_positive, default=5, help="how often both are driven in each case")
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long each time")
+    parser.add_argument("--rounds", type=_positive, default=5, help="how often each is driven in each case")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long each time")
     parser.add_argument(
         "--baseline",
         type=Setting.parse,
         nargs="+",
-        default=[Setting.parse(text) for text in ("1x1", "2x1")],
-        help="variants of the baseline, INSTANCESxTHREADS, with dynamic batching if 'm' follows;"
-        " each case is compared with the one that is fastest there",
+        help="variants of the baseline, INSTANCESxTHREADS, with dynamic batching if 'm' follows, with a"
+        " signature that takes the user once if 'o' follows; each case is compared with its fastest",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("perf/results/compare.json"), help="JSON; a PNG goes beside it"

@@ -1,12 +1,17 @@
-"""Closed-loop gRPC load from a process of its own: a client sends its next request when it has an answer."""
+"""gRPC load from a process of its own.
+
+In a closed loop (`drive`) a client sends its next request when it has an answer; in an open one (`pace`)
+requests come when they come, whether the server is done or not, and wait for it if need be.
+"""
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
+import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -23,6 +28,7 @@ __all__ = ["LoadProcess", "Window"]
 
 _TIMEOUT = 60.0  # seconds for one request: a server that hangs must not hang us
 _WARM_UP = 0.2  # share of the measured time that is spent before it
+_SENDERS = 24  # of an open loop: so many requests may be under way
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,21 @@ class LoadProcess:
         window: Window = self._call("drive", name, clients, seconds)
         return window
 
+    def pace(self, name: Any, rate: float, seconds: float, seed: int) -> Window:
+        """Send requests of `name` at a rate, after a short warm-up; a latency begins when a request is due.
+
+        Args:
+            name: as in `prepare`.
+            rate: requests a second on average; they come at random times, as from many clients.
+            seconds: how long to measure.
+            seed: equal seeds, equal times.
+
+        Raises:
+            ClientError: the server refused one.
+        """
+        window: Window = self._call("pace", name, rate, seconds, seed)
+        return window
+
     def _call(self, *command: Any) -> Any:
         try:
             self._pipe.send(command)
@@ -148,9 +169,19 @@ class _Generator:
     def drive(self, name: Any, clients: int, seconds: float) -> Window:
         calls = [self._call(client) for client in range(clients)]
         self._send(name, calls, _WARM_UP * seconds)
+        return self._measured(lambda: self._send(name, calls, seconds))
+
+    def pace(self, name: Any, rate: float, seconds: float, seed: int) -> Window:
+        rng = random.Random(seed)
+        self._send_when_due(name, _arrivals(rng, rate, _WARM_UP * seconds))
+        due = _arrivals(rng, rate, seconds)
+        return self._measured(lambda: self._send_when_due(name, due))
+
+    def _measured(self, send: Callable[[], list[float]]) -> Window:
+        """What sending costs; `send` returns latencies in seconds."""
         busy, cpu, client = busy_seconds(), cpu_seconds(self._processes), time.process_time()
         started = time.perf_counter()
-        latencies = self._send(name, calls, seconds)
+        latencies = send()
         elapsed = time.perf_counter() - started
         now = cpu_seconds(self._processes)
         spent = {role: now[role] - before for role, before in cpu.items()}
@@ -163,7 +194,6 @@ class _Generator:
         """Latencies in seconds of all requests that the clients sent."""
         messages = self._messages[name]
         latencies: list[list[float]] = [[] for _ in calls]
-        failures: list[Exception] = []
         deadline = time.perf_counter() + seconds
 
         def run(client: int) -> None:
@@ -171,23 +201,35 @@ class _Generator:
             first = client * len(messages) // len(calls)
             turn = itertools.islice(itertools.cycle(messages), first, None)
             ended = time.perf_counter()
-            try:
-                while ended < deadline or not latencies[client]:
-                    started = time.perf_counter()
-                    calls[client](next(turn), timeout=_TIMEOUT)
-                    ended = time.perf_counter()
-                    latencies[client].append(ended - started)
-            except grpc.RpcError as error:
-                failures.append(error)
+            while ended < deadline or not latencies[client]:
+                started = time.perf_counter()
+                calls[client](next(turn), timeout=_TIMEOUT)
+                ended = time.perf_counter()
+                latencies[client].append(ended - started)
 
-        threads = [threading.Thread(target=run, args=(client,)) for client in range(len(calls))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        _in_threads(run, len(calls))
         return list(itertools.chain.from_iterable(latencies))
+
+    def _send_when_due(self, name: Any, due: Sequence[float]) -> list[float]:
+        """Latencies in seconds, from when a request was due: to wait for a sender is to wait.
+
+        Args:
+            name: as in `prepare`.
+            due: seconds from now, ascending.
+        """
+        messages, calls = self._messages[name], [self._call(sender) for sender in range(_SENDERS)]
+        numbers = itertools.count()  # of requests; one step of it is atomic
+        latencies = [0.0] * len(due)
+        began = time.perf_counter()
+
+        def run(sender: int) -> None:
+            while (number := next(numbers)) < len(due):
+                time.sleep(max(0.0, began + due[number] - time.perf_counter()))
+                calls[sender](messages[number % len(messages)], timeout=_TIMEOUT)
+                latencies[number] = time.perf_counter() - began - due[number]
+
+        _in_threads(run, _SENDERS)
+        return latencies
 
     def _call(self, client: int) -> Any:
         """The remote method on a connection that belongs to this client alone; bytes in, bytes out."""
@@ -200,3 +242,30 @@ class _Generator:
             channel = grpc.insecure_channel(self._url, options=options)
             self._calls.append(channel.unary_unary(METHOD))
         return self._calls[client]
+
+
+def _arrivals(rng: random.Random, rate: float, seconds: float) -> list[float]:
+    """Times of a Poisson process, at least one."""
+    times = [rng.expovariate(rate)]
+    while times[-1] < seconds:
+        times.append(times[-1] + rng.expovariate(rate))
+    return times[:-1] or times
+
+
+def _in_threads(run: Callable[[int], None], count: int) -> None:
+    """Call `run` with 0, 1, … in as many threads; raises what the first of them raised."""
+    failures: list[Exception] = []
+
+    def attempt(number: int) -> None:
+        try:
+            run(number)
+        except grpc.RpcError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -20,7 +20,14 @@ _TITLES = {
 }
 
 
-def draw(cases: Sequence[Case], machine: Mapping[str, Any], rounds: int, seconds: float) -> Figure:
+def draw(
+    cases: Sequence[Case],
+    machine: Mapping[str, Any],
+    rounds: int,
+    seconds: float,
+    title: str = "Against the whole SavedModel in one Python model",
+    count: str = "N",
+) -> Figure:
     """Ratios of all cases.
 
     Args:
@@ -28,11 +35,14 @@ def draw(cases: Sequence[Case], machine: Mapping[str, Any], rounds: int, seconds
         machine: as `machine.describe` gives it.
         rounds: how many rounds each case had.
         seconds: how long each model was driven in a round.
+        title: of the picture.
+        count: what a case's candidates are called.
     """
-    figure = Figure(figsize=(11, 1.9 + 0.5 * len(cases)), layout="constrained")
+    lines = [(case, model, against) for case in cases for against in case.baselines for model in case.ours]
+    figure = Figure(figsize=(11, 1.9 + 0.5 * len(lines)), layout="constrained")
     panels = figure.subplots(1, len(METRICS), sharey=True, squeeze=False)[0]
     for panel, metric in zip(panels, METRICS, strict=True):
-        ratios = [case.ratio(metric) for case in cases]
+        ratios = [case.ratio(metric, against, model) for case, model, against in lines]
         for line, ratio in enumerate(ratios):
             color = BETTER if ratio.lowest > 1 else WORSE if ratio.highest < 1 else NEUTRAL
             panel.plot(
@@ -62,15 +72,17 @@ def draw(cases: Sequence[Case], machine: Mapping[str, Any], rounds: int, seconds
         panel.spines[["top", "right", "left"]].set_visible(False)
         panel.tick_params(axis="y", length=0)
     panels[0].set_yticks(
-        range(len(cases)),
-        [f"N = {c.candidates}, {c.clients} client{'s' if c.clients > 1 else ''}" for c in cases],
+        range(len(lines)),
+        [
+            f"{model.removeprefix(f'{case.ensemble}_')}, {count} = {case.candidates}, {case.load}"
+            + ("" if against == case.baseline else f", against {against.removeprefix(f'{case.ensemble}_')}")
+            for case, model, against in lines
+        ],
     )
-    panels[0].set_ylim(len(cases) - 0.5, -0.7)
-    figure.suptitle(
-        "Ensemble against the whole SavedModel in one Python model", fontsize=13, x=0.01, ha="left"
-    )
+    panels[0].set_ylim(len(lines) - 0.5, -0.7)
+    figure.suptitle(title, fontsize=13, x=0.01, ha="left")
     figure.supxlabel(
-        "times better (right of 1: the ensemble is better) · dot: median, bar: range of"
+        "times better (right of 1: better than it) · dot: median, bar: range of"
         f" {rounds} rounds of {seconds:g} s · {machine['processor']}, {machine['cores']} cores",
         fontsize=9,
     )

@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ONE_USER", "main", "make_request", "write_model"]
+from baseline.repository import ONE_USER
+
+__all__ = ["ROWS", "main", "make_request", "write_model"]
 
 SETS, USER_IDS, USER_NUMBERS, ITEM_IDS, ITEM_NUMBERS = 10, 20, 3, 20, 8
 WIDTH, ROWS, MLP = 16, 50_000, (256, 128, 64)
-#: The signature that takes the user once.
-ONE_USER = "one_user"
 _SPEC = """\
 model: reference
 saved_model: saved_model

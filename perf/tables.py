@@ -17,16 +17,22 @@ _WORDS = ("model", "against", "of which")
 _LEAST = 0.02  # CPU ms a request; processes below it were idle
 
 
-def ratio_table(cases: Sequence[Case]) -> Table:
+def ratio_table(
+    cases: Sequence[Case], title: str = "against the whole SavedModel in one Python model"
+) -> Table:
     """The result: ratios, median and range of the rounds."""
     table = _table(
-        "ensemble against the whole SavedModel in one Python model; above 1 the ensemble is better",
-        ("N", "clients", *(_HEADINGS[metric] for metric in METRICS), "against"),
+        f"{title}; above 1 the model is better",
+        ("N", "load", "model", *(_HEADINGS[metric] for metric in METRICS), "against"),
         "median of the rounds' ratios, and their range; against: the fastest variant, INSTANCESxTHREADS",
     )
     for case in cases:
-        ratios = [_colored(case.ratio(metric)) for metric in METRICS]
-        table.add_row(str(case.candidates), str(case.clients), *ratios, _short(case, case.baseline))
+        for baseline in case.baselines:
+            for model in case.ours:
+                ratios = [_colored(case.ratio(metric, baseline, model)) for metric in METRICS]
+                names = (_short(case, model), *ratios, _short(case, baseline))
+                table.add_row(str(case.candidates), case.load, *names)
+        table.add_section()
     return table
 
 
@@ -34,7 +40,7 @@ def context_table(cases: Sequence[Case]) -> Table:
     """Absolute numbers, which another machine, or this one in another minute, does not repeat."""
     table = _table(
         "absolute numbers: this machine, noisy; medians of the rounds",
-        ("N", "clients", "model", "requests/s", "p50 ms", "p99 ms", "CPU ms", "of which", "others"),
+        ("N", "load", "model", "requests/s", "p50 ms", "p99 ms", "CPU ms", "of which", "others"),
         "CPU: server and its Python processes, a request; others: cores that others kept busy meanwhile",
     )
     for case in cases:
@@ -42,7 +48,7 @@ def context_table(cases: Sequence[Case]) -> Table:
             numbers = [case.middle(model, METRICS[metric][0]) for metric in METRICS]
             table.add_row(
                 str(case.candidates),
-                str(case.clients),
+                case.load,
                 _short(case, model),
                 f"{numbers[0]:.0f}",
                 *(f"{number:.2f}" for number in numbers[1:]),

@@ -1,7 +1,7 @@
 """Triton model `<name>_whole`: the whole SavedModel in one Python-backend model, as people serve it today.
 
 It takes the same requests as the ensemble, one user and N candidates. The signature wants rows, so the user's
-features are repeated for every candidate.
+features are repeated for every candidate, unless the settings say that it takes the user once.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class TritonPythonModel:
         tf.config.threading.set_inter_op_parallelism_threads(settings["threads"])
         self._features: list[dict[str, Any]] = settings["features"]
         self._tasks: dict[str, str] = settings["tasks"]
+        self._once: bool = settings["once"]
         self._model = tf.saved_model.load(settings["saved_model"])  # keeps the function's variables alive
         self._function = self._model.signatures[settings["signature"]]
         self._dtypes = {
@@ -48,11 +49,12 @@ class TritonPythonModel:
             )
             tensors = {name: tensor.as_numpy() for name, tensor in found if tensor is not None}
             sizes.append(_size(self._features, tensors))
-            rows.append(_to_rows(self._features, tensors, *sizes[-1]))
+            rows.append(_to_rows(self._features, tensors, *sizes[-1], self._once))
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, arrays in enumerate(rows):
             lengths = tuple(array.shape[1] for array in arrays.values() if array.ndim > 1)
-            groups.setdefault(lengths, []).append(index)
+            # A signature that takes the user once takes one user.
+            groups.setdefault((index, *lengths) if self._once else lengths, []).append(index)
         responses: dict[int, pb_utils.InferenceResponse] = {}
         for group in groups.values():
             scores = self._scores([rows[index] for index in group])
@@ -82,9 +84,13 @@ def _size(features: Sequence[Mapping[str, Any]], tensors: Mapping[str, Array]) -
 
 
 def _to_rows(
-    features: Sequence[Mapping[str, Any]], tensors: Mapping[str, Array], users: int, candidates: int
+    features: Sequence[Mapping[str, Any]],
+    tensors: Mapping[str, Array],
+    users: int,
+    candidates: int,
+    once: bool = False,
 ) -> Rows:
-    """One row a user and candidate: [rows] a feature, [rows, L] a sequence."""
+    """One row a user and candidate: [rows] a feature, [rows, L] a sequence; the user's one row if `once`."""
     rows = {}
     for feature in features:
         name, ending = feature["name"], () if feature["length"] is None else (-1,)
@@ -92,7 +98,7 @@ def _to_rows(
             rows[name] = np.repeat(_row(feature, feature["default"]), users * candidates, axis=0)
         elif feature["side"] == "user":
             array = tensors[name] if ending else tensors[name][:, 0]
-            rows[name] = np.repeat(array, candidates, axis=0)
+            rows[name] = array if once else np.repeat(array, candidates, axis=0)
         else:
             rows[name] = tensors[name].reshape(users * candidates, *tensors[name].shape[2:])
     return rows

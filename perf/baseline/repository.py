@@ -17,7 +17,10 @@ from bireme.emitter.render import render
 from bireme.errors import EmitError
 from bireme.spec import FEATURES_PARAMETER, BuildSpec
 
-__all__ = ["Setting", "config_of", "whole_name", "write_whole"]
+#: The signature that takes the user once, where a SavedModel has one.
+ONE_USER = "one_user"
+
+__all__ = ["ONE_USER", "Setting", "config_of", "whole_name", "write_whole"]
 
 
 @dataclass(frozen=True)
@@ -28,26 +31,29 @@ class Setting:
         instances: processes, each with a TensorFlow of its own.
         threads: TensorFlow's intra-op and inter-op threads in each.
         merge: whether Triton hands over all waiting requests at once (dynamic batching without delay).
+        once: whether the SavedModel has a signature `one_user`, which takes the user once, and that is called
+            instead of one that takes rows.
     """
 
     instances: int = 1
     threads: int = 1
     merge: bool = False
+    once: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Setting:
-        """Read "2x1": 2 instances with 1 thread each; "2x1m" also merges.
+        """Read "2x1": 2 instances with 1 thread each; "2x1m" also merges, "2x1o" takes the user once.
 
         Raises:
             ValueError: the text says something else.
         """
-        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(m?)", text)
+        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)([mo]?)", text)
         if found is None:
-            raise ValueError(f"'{text}' is not INSTANCESxTHREADS, like 2x1 or 2x1m")
-        return cls(int(found[1]), int(found[2]), bool(found[3]))
+            raise ValueError(f"'{text}' is not INSTANCESxTHREADS, like 2x1, 2x1m or 2x1o")
+        return cls(int(found[1]), int(found[2]), found[3] == "m", found[3] == "o")
 
     def __str__(self) -> str:
-        return f"{self.instances}x{self.threads}{'m' if self.merge else ''}"
+        return f"{self.instances}x{self.threads}{'m' * self.merge}{'o' * self.once}"
 
 
 def whole_name(model: str) -> str:
@@ -79,7 +85,8 @@ def write_whole(
     tasks = [output.name for output in ensemble.output]
     settings = {
         "saved_model": str(saved_model.absolute()),
-        "signature": spec.signature,
+        "signature": ONE_USER if setting.once else spec.signature,
+        "once": setting.once,
         "tasks": {task: spec.outputs.get(task, task) for task in tasks},
         "features": json.loads(ensemble.parameters[FEATURES_PARAMETER].string_value),
         "threads": setting.threads,

@@ -50,12 +50,30 @@ def test_rows_are_those_that_the_original_model_is_asked(monkeypatch, left_out):
         assert found.dtype == array.dtype
 
 
-@pytest.mark.parametrize("text", ["1x1", "2x1", "12x4m"])
+def test_a_signature_that_takes_the_user_once_gets_him_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake_pb_utils)
+    model = importlib.import_module("baseline.model")
+    described = [vars(feature) for feature in FEATURES]
+    request = {
+        "user": {"age": 30, "seen": ["a", "b"]},
+        "items": {"name": ["n", "m"], "tags": [["a", "b"]] * 2},
+    }
+    rows = model._to_rows(described, to_tensors(FEATURES, request), 1, 2, once=True)
+    assert {name: len(array) for name, array in rows.items()} == {
+        "age": 1,
+        "seen": 1,
+        "name": 2,
+        "tags": 2,
+        "price": 2,
+    }
+
+
+@pytest.mark.parametrize("text", ["1x1", "2x1", "12x4m", "2x1o"])
 def test_a_setting_reads_back_what_it_writes(text):
     assert str(Setting.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "2", "0x1", "2x1mm", "2x"])
+@pytest.mark.parametrize("text", ["", "2", "0x1", "2x1mm", "2x1mo", "2x"])
 def test_other_settings_are_refused(text):
     with pytest.raises(ValueError, match="INSTANCESxTHREADS"):
         Setting.parse(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -43,6 +44,33 @@ def test_the_fastest_variant_is_the_one_to_beat():
     assert CASE.ratio("p50", "shop_whole_1x1").median == pytest.approx(4.0)
 
 
+def test_what_stands_beside_the_ensemble_is_no_baseline_and_a_tuned_one_not_the_one_to_beat():
+    rounds = CASE.rounds | {"shop_fused": [window(800, 0.5)] * 3, "shop_whole_1x1o": [window(300, 1.0)] * 3}
+    case = dataclasses.replace(CASE, rounds=rounds, beside=("shop_fused",), tuned=("shop_whole_1x1o",))
+    assert case.ours == ("shop", "shop_fused")
+    assert case.baselines == ("shop_whole_2x1", "shop_whole_1x1o")
+    assert case.ratio("throughput", model="shop_fused").median == pytest.approx(800 / 150)
+    assert case.ratio("throughput", "shop_whole_1x1o", "shop_fused").median == pytest.approx(800 / 300)
+    data = json.loads(json.dumps(as_data(case)))
+    assert {name: set(models) for name, models in data["ratios"].items()} == {
+        name: {"shop", "shop_fused"} for name in case.baselines
+    }
+    assert ratio_table([case]).row_count == 4
+    picture = draw([case], {"processor": "P", "cores": 2}, rounds=3, seconds=1.0, count="n")
+    assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == [
+        "shop, n = 80, 4 clients",
+        "fused, n = 80, 4 clients",
+        "shop, n = 80, 4 clients, against whole_1x1o",
+        "fused, n = 80, 4 clients, against whole_1x1o",
+    ]
+
+
+def test_a_load_in_words():
+    assert CASE.load == "4 clients"
+    assert dataclasses.replace(CASE, clients=1, note="hashed").load == "1 client, hashed"
+    assert dataclasses.replace(CASE, clients=0, rate=12.6).load == "13/s"
+
+
 def test_cpu_is_counted_per_request_and_idle_processes_are_left_out():
     assert cpu_per_request(window(500, 1.0, cpu=2.0)) == pytest.approx({"server": 1.0, "x": 3.0})
 
@@ -55,7 +83,8 @@ def test_each_model_comes_first_and_last_equally_often():
 
 def test_everything_that_is_reported_is_in_the_result():
     data = json.loads(json.dumps(as_data(CASE)))
-    assert set(data["ratios"]) == set(METRICS)
+    assert set(data["ratios"]) == {CASE.baseline}
+    assert set(data["ratios"][CASE.baseline]["shop"]) == set(METRICS)
     assert len(data["rounds"]["shop"]) == 3
     assert data["baseline"] == CASE.baseline
 
@@ -73,6 +102,6 @@ def test_tables_and_picture_hold_every_case():
         "CPU time a request",
     ]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
-        "N = 80, 4 clients",
-        "N = 500, 1 client",
+        "shop, N = 80, 4 clients",
+        "shop, N = 500, 1 client",
     ]
