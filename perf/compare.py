@@ -13,6 +13,7 @@ the same name.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 import tempfile
@@ -46,6 +47,7 @@ from wire import encode
 TOLERANCE = 1e-5
 _REQUESTS = 64  # different ones for each N
 _BEARABLE = 0.8  # share of the requests that the baseline answers in a closed loop
+_PATIENCE = 600.0  # seconds for several TensorFlows to load on a busy machine
 _WIDTH = 130  # columns that the tables need, also where there is no terminal
 _console = Console(stderr=True)
 
@@ -86,7 +88,10 @@ def compare(
     fused = f"{spec.model}_{FUSED}"
     beside = (*([fused] if (repository / fused).is_dir() else []), write_floor(repository, spec.model))
     models = [spec.model, *beside, *variants]
-    with TritonServer(repository) as server:
+    server = TritonServer(repository)
+    server.start(_PATIENCE)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
         assert server.pid is not None
         with LoadProcess(server.grpc_url, roles(server.pid)) as load:
             difference = _prepare(load, spec, repository, models, candidates)
