@@ -128,6 +128,14 @@ bench-user-ahead: $(SAVED_MODEL) ## ten slices that share one user against ten r
 bench-build: $(SAVED_MODEL) ## what a build takes: the example, and 300 features with 2 GB of tables
 	$(BIN)/python perf/build_bench.py --spec $(SPEC) --single --out perf/results/build.json
 
+.PHONY: bench-instances
+bench-instances: $(SAVED_MODEL) ## how many processes and threads: ratios to one of each, JSON, picture
+	$(BIN)/python perf/instances.py --spec $(SPEC) --out perf/results/instances.json
+
+.PHONY: bench-jemalloc
+bench-jemalloc: $(SAVED_MODEL) ## jemalloc against the system's allocator: CPU a request, memory, JSON, picture
+	$(BIN)/python perf/jemalloc.py --spec $(SPEC) --out perf/results/jemalloc.json
+
 .PHONY: bench-memory
 bench-memory: $(INSTALLED) ## 4 instances, 2 GB of tables: memory, huge pages, what SIGKILL leaves; kinds of pages
 	$(BIN)/python perf/memory.py --out perf/results/memory.json

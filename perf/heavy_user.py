@@ -46,8 +46,13 @@ def make_request(rng: np.random.Generator, candidates: int) -> dict[str, dict[st
     return {"user": user, "items": items}
 
 
-def write_model(folder: Path) -> Path:
-    """Export the model with a spec and sample requests; returns the spec's path."""
+def write_model(folder: Path, layers_of_both: Sequence[int] = (128, 64)) -> Path:
+    """Export the model with a spec and sample requests; returns the spec's path.
+
+    Args:
+        folder: made if it is missing.
+        layers_of_both: widths of the network that runs for every candidate.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import keras
     from keras import layers, ops
@@ -74,7 +79,7 @@ def write_model(folder: Path) -> Path:
         inputs[f"number_{i}"] = keras.Input((), dtype="float32", name=f"number_{i}")
         items.append(inputs[f"number_{i}"][:, None])
     both = layers.Concatenate()([tower, *items])
-    for width in (128, 64):
+    for width in layers_of_both:
         both = layers.Dense(width, activation="relu")(both)
     score = layers.Dense(1, activation="sigmoid")(both)[:, 0]
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    print(write_model(parser.parse_args(arguments).out))
+    parser.add_argument(
+        "--layers", type=int, nargs="+", default=[128, 64], help="widths of the network for every candidate"
+    )
+    given = parser.parse_args(arguments)
+    print(write_model(given.out, given.layers))
 
 
 if __name__ == "__main__":

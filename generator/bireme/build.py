@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bireme.cores import usable_cores
 from bireme.errors import EmitError, SpecError
 from bireme.native.flags import host_architecture, library_name
 from bireme.native.library import library_for, native_folder
@@ -24,12 +25,14 @@ class Built:
         model: name of the ensemble.
         folders: the models' folders in load order.
         report: the compiler's report, as JSON values.
+        instances: for how many cores it was built, and how many processes and threads that means.
         notes: what else to tell, a line each: the kernel's library was compiled, or is missing and why.
     """
 
     model: str
     folders: list[Path]
     report: dict[str, Any]
+    instances: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -68,6 +71,7 @@ def build(
     from bireme.compiler.reporting.report_html import as_html
     from bireme.compiler.tables.tidy import frugal, give_back
     from bireme.emitter.artifacts import Artifacts
+    from bireme.emitter.instances import choose_instances, explain
     from bireme.emitter.layout import emit
 
     def passed(name: str) -> None:
@@ -98,12 +102,14 @@ def build(
             user_ahead=ahead.parts if ahead is not None else None,
             native=native,
         )
-        folders = emit(artifacts, compiled.contract, repository)
+        instances = choose_instances(spec, target, usable_cores())
+        contract = compiled.contract.model_copy(update={"instances": instances})
+        folders = emit(artifacts, contract, repository)
         if ahead is not None:
             # After report.json and report.html, which hold no times: equal input gives equal bytes.
             progress("user_ahead: timing")
             add_timing(report["user_ahead"], compiled, ahead, scratch)
-        return Built(spec.model, folders, report, notes)
+        return Built(spec.model, folders, report, explain(instances, spec), notes)
 
 
 def _check_layout(spec: BuildSpec, target: Target, user_ahead: bool) -> None:

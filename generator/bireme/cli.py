@@ -126,7 +126,7 @@ def build(
             arch.value if arch is not None else None,
             layout.value if layout is not None else None,
         )
-    for note in built.notes:
+    for note in (*built.notes, built.instances):
         _err.print(f"bireme: {escape(note)}", highlight=False)
     names = ", ".join(folder.name for folder in built.folders)
     if quiet:
@@ -161,11 +161,15 @@ def serve(
     metrics: Annotated[int, typer.Option(help="Prometheus port; 0: any free one")] = 8002,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     once: Annotated[bool, typer.Option("--once", help="stop after the example request")] = False,
+    jemalloc: Annotated[
+        bool | None,
+        typer.Option("--jemalloc/--no-jemalloc", help="preload jemalloc; default: where it is installed"),
+    ] = None,
 ) -> None:
     """Start tritonserver on a repository, rank the example request, keep serving until Ctrl-C."""
     from bireme.server.serve import serve as run
 
-    raise typer.Exit(run(repository, http, grpc, metrics, host, once))
+    raise typer.Exit(run(repository, http, grpc, metrics, host, once, jemalloc))
 
 
 @app.command()

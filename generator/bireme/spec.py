@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 from bireme.errors import SpecError
 from bireme.losses import Loss
 from bireme.requests import read_requests
+from bireme.spec_instances import Instances
 from bireme.spec_precision import PrecisionSpec
 from bireme.user_side import find_user_side
 from bireme_runtime.plan import Feature
@@ -80,6 +81,16 @@ class BuildSpec(BaseModel):
     """The model ranks a list as a whole: scores depend on the other candidates. N must then be a bucket."""
     max_users: StrictInt = Field(default=16, ge=1, le=1024)
     """Users that one DNN execution may hold (Triton's max_batch_size)."""
+    cores: StrictInt | None = Field(default=None, ge=1, le=1024)
+    """Processor cores of the machine, or pod, that will serve: how many processes and threads the models get
+    (docs/instances.md). None: the cores that the build may use."""
+    preprocess_instances: StrictInt | None = Field(default=None, ge=1, le=256)
+    """Processes of the feature and embedding step. None: by the cores."""
+    dnn_instances: StrictInt | None = Field(default=None, ge=1, le=256)
+    """Processes of the dense network, or of the fused model; gpu target: contexts on each GPU. None: by the
+    cores (gpu: 2)."""
+    dnn_threads: StrictInt | None = Field(default=None, ge=1, le=256)
+    """Threads of each DNN process of the cpu target. None: by the cores."""
     storage: Storage | dict[str, Storage] = "float32"
     """How embedding tables are stored: one type for all, or pattern of a table's name → type (the first that
     fits counts; tables that fit none stay float32). int8 has a scale for each row."""
@@ -95,8 +106,9 @@ class BuildSpec(BaseModel):
     """ensemble: a Triton model for every step. fused: all steps in one model, without the hops (cpu only)."""
 
     def served(self) -> dict[str, Any]:
-        """What of the spec decides the scores, as JSON values; paths and the layout are not part of it."""
-        return self.model_dump(mode="json", exclude={"saved_model", "samples", "layout"})
+        """What of the spec decides the scores, as JSON values: no paths, layout, numbers of processes."""
+        numbers = {"cores", "preprocess_instances", "dnn_instances", "dnn_threads"}
+        return self.model_dump(mode="json", exclude={"saved_model", "samples", "layout", *numbers})
 
     @field_validator("user")
     @classmethod
@@ -136,6 +148,8 @@ class Contract(BaseModel):
     """Dtype of `user` and `items` between the steps: FP16 halves the hop. The compiler decides it: a feature
     that FP16 cannot hold keeps it FP32."""
 
+    instances: Instances = Instances()
+    """Processes and threads of the models."""
     losses: tuple[Loss, ...] = ()
     """What the build rounds on purpose. Empty: scores are FP32's."""
     layout: Layout = "ensemble"

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from bireme.emitter import Artifacts
 from bireme.spec import Contract
+from bireme.spec_instances import Instances
 from bireme_runtime.plan import Embed, Feature, HashBucket, Numeric, Plan, Table, Vocabulary
 
 FEATURES = (
@@ -20,6 +21,10 @@ FEATURES = (
     Feature("tags", "item", "int64", 3),
     Feature("seen", "item", "bool", -1),
 )
+INSTANCES = {
+    "cpu": Instances(cores=2, preprocess=1, dnn=1, dnn_threads=1),
+    "gpu": Instances(cores=16, preprocess=4, dnn=2),
+}
 
 
 def make_contract(target: str = "cpu", **changes: Any) -> Contract:
@@ -33,6 +38,7 @@ def make_contract(target: str = "cpu", **changes: Any) -> Contract:
         "max_users": 6,
         "target": target,
         "handover": "float16" if target == "gpu" else "float32",
+        "instances": INSTANCES[target],
     }
     return Contract(**(values | changes))
 

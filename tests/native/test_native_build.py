@@ -77,7 +77,8 @@ def test_without_a_compiler_the_repository_is_built_and_the_command_says_what_th
     assert not caught.value.code
     captured = capsys.readouterr()
     assert captured.out == f"built shop_preprocess, shop_dnn, shop in {repository}\n"
-    (line,) = captured.err.strip().splitlines()
+    line, instances = captured.err.strip().splitlines()
+    assert instances.startswith("bireme: instances for ")
     assert "built without the kernel's library: kernel for aarch64: there is no C compiler for it" in line
     assert "more CPU time" in line
     assert "pip install 'bireme[cross]'" in line

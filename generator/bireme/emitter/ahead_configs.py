@@ -9,9 +9,6 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme.ahead import AheadNames, UserAhead
 from bireme.emitter.configs import (
-    DNN_INSTANCES_CPU,
-    DNN_THREADS_CPU,
-    PREPROCESS_INSTANCES,
     WIRE,
     add_scores,
     connect_scores,
@@ -78,7 +75,7 @@ def _user_preprocess(contract: Contract, ahead: UserAhead, names: AheadNames) ->
 def _slice_preprocess(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
     """Takes a state of any width, so that a wrong one is refused in words, alone, and by this model."""
     config = _preprocess(
-        names.slice_preprocess, _slice_contract(contract, ahead), PREPROCESS_INSTANCES[contract.target]
+        names.slice_preprocess, _slice_contract(contract, ahead), contract.instances.preprocess
     )
     _add_state_input(config, ahead, ragged=True)
     config.output.add(name=ITEMS, data_type=WIRE[contract.handover], dims=[-1, contract.item_width])
@@ -103,10 +100,10 @@ def _describe_state(config: ModelConfig, ahead: UserAhead, names: AheadNames) ->
 
 def _python_dnn(name: str, contract: Contract) -> ModelConfig:
     config = ModelConfig(name=name, backend="python", max_batch_size=contract.max_users)
-    on_cpu(config, DNN_INSTANCES_CPU)
+    on_cpu(config, contract.instances.dnn)
     merge_what_waits(config)
     config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
-    config.parameters["intra_op_threads"].string_value = str(DNN_THREADS_CPU)
+    config.parameters["intra_op_threads"].string_value = str(contract.instances.dnn_threads or 1)
     return config
 
 
@@ -114,7 +111,7 @@ def _user_dnn(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelC
     if contract.target == "cpu":
         config = _python_dnn(names.user_dnn, contract)
     else:
-        config = tensorrt(names.user_dnn, contract.max_users)
+        config = tensorrt(names.user_dnn, contract)
         for fewest, users in user_graphs(contract):
             spec = config.optimization.cuda.graph_spec.add(batch_size=users)
             spec.graph_lower_bound.batch_size = fewest
@@ -131,7 +128,7 @@ def _slice_dnn(contract: Contract, ahead: UserAhead, names: AheadNames) -> Model
     if cpu:
         config = _python_dnn(names.slice_dnn, contract)
     else:
-        config = tensorrt(names.slice_dnn, contract.max_users)
+        config = tensorrt(names.slice_dnn, contract)
         for graph in graphs(contract):
             spec = config.optimization.cuda.graph_spec.add(batch_size=graph.users)
             spec.graph_lower_bound.batch_size = graph.fewest

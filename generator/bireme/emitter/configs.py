@@ -1,7 +1,7 @@
 """What each config.pbtxt is meant to say: a pure function from the contract to `ModelConfig` messages.
 
-Every field set here has its reason beside it; whatever is not set stays Triton's default. The text of the
-files is made from these messages by `render`.
+Every field set here has its reason beside it (processes and threads: instances.py); whatever is not set stays
+Triton's default. The text of the files is made from these messages by `render`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ from bireme.emitter.tensors import COUNT, ITEMS, USER, check_contract, handed_ov
 from bireme.spec import FEATURES_PARAMETER, Contract
 
 __all__ = [
-    "DNN_INSTANCES_CPU",
-    "DNN_THREADS_CPU",
-    "FUSED_INSTANCES",
-    "PREPROCESS_INSTANCES",
     "WIRE",
     "add_scores",
     "connect_scores",
@@ -40,23 +36,6 @@ WIRE = {
     "float16": "TYPE_FP16",
     "bool": "TYPE_BOOL",
 }
-
-# Processes of the Python backend. They map the same table files, so a further one costs little memory.
-# gpu: one preprocess process cannot keep the GPU busy (4 against 1: 1.9 times the throughput, measured).
-# cpu: one sees the whole queue, and a pass over several requests costs little more than one over one (two
-# processes against one, on 2 cores: 8 to 15 % more CPU a request and no more requests, measured).
-PREPROCESS_INSTANCES = {"cpu": 1, "gpu": 4}
-# One process sees the whole queue and can merge it. One thread: for networks of the example's size a second
-# one costs CPU and gains nothing that could be told from noise, and ONNX Runtime's own default, all cores of
-# the host, is throttled where a container has a CPU quota.
-DNN_INSTANCES_CPU = 1
-DNN_THREADS_CPU = 1
-# Features and network take turns in one process, so that a second one uses a second core. They map the same
-# tables; each has the network's weights for itself.
-FUSED_INSTANCES = 2
-# With CUDA Graphs, two contexts give 1.7 times the rows per second of one at 256 rows per request; four give
-# 1.25 times more at 512 rows but less at 256, and each holds its own copy of the engine's working memory.
-DNN_INSTANCES_GPU = 2
 
 
 def model_configs(contract: Contract) -> list[ModelConfig]:
@@ -119,7 +98,7 @@ def _preprocess(contract: Contract) -> ModelConfig:
         config.output.add(name=name, data_type=handover, dims=dims)
     if contract.target == "gpu":
         config.output.add(name=COUNT, data_type="TYPE_INT32", dims=[1])
-    on_cpu(config, PREPROCESS_INSTANCES[contract.target])
+    on_cpu(config, contract.instances.preprocess)
     merge_what_waits(config)
     return config
 
@@ -135,7 +114,7 @@ def _dnn_cpu(contract: Contract) -> ModelConfig:
     for name, dims in handed_over(contract).items():
         config.input.add(name=name, data_type=handover, dims=dims, allow_ragged_batch=-1 in dims)
     add_scores(config, contract, [-1])
-    on_cpu(config, DNN_INSTANCES_CPU)
+    on_cpu(config, contract.instances.dnn)
     merge_what_waits(config)
     _tell_dense(config, contract)
     return config
@@ -153,7 +132,7 @@ def _fused(contract: Contract) -> ModelConfig:
         input=feature_inputs(contract, ragged=True),
     )
     add_scores(config, contract, [-1])
-    on_cpu(config, FUSED_INSTANCES)
+    on_cpu(config, contract.instances.dnn)
     merge_what_waits(config)
     _tell_dense(config, contract)
     _describe_features(config, contract)
@@ -163,7 +142,7 @@ def _fused(contract: Contract) -> ModelConfig:
 def _tell_dense(config: ModelConfig, contract: Contract) -> None:
     """What `bireme_runtime.dense` reads."""
     config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
-    config.parameters["intra_op_threads"].string_value = str(DNN_THREADS_CPU)
+    config.parameters["intra_op_threads"].string_value = str(contract.instances.dnn_threads or 1)
     if contract.listwise:
         config.parameters["listwise"].string_value = "true"
 
@@ -187,7 +166,7 @@ def _dnn_gpu(contract: Contract) -> ModelConfig:
     * not set: output_copy_stream (crashes together with graphs, server#5789) and busy_wait_events (spins a
       whole core per instance, and the same crash was seen with both set).
     """
-    config = tensorrt(contract.dnn, contract.max_users)
+    config = tensorrt(contract.dnn, contract)
     handover = WIRE[contract.handover]
     tensors = handed_over(contract)
     for name, dims in tensors.items():
@@ -202,15 +181,15 @@ def _dnn_gpu(contract: Contract) -> ModelConfig:
     return config
 
 
-def tensorrt(name: str, max_users: int) -> ModelConfig:
+def tensorrt(name: str, contract: Contract) -> ModelConfig:
     """What every TensorRT model has in common; tensors and graphs are missing."""
     config = ModelConfig(
         name=name,
         platform="tensorrt_plan",
         default_model_filename="model.plan",
-        max_batch_size=max_users,
+        max_batch_size=contract.max_users,
     )
-    config.instance_group.add(kind=ModelInstanceGroup.KIND_GPU, count=DNN_INSTANCES_GPU)
+    config.instance_group.add(kind=ModelInstanceGroup.KIND_GPU, count=contract.instances.dnn)
     merge_what_waits(config)
     config.optimization.eager_batching = True
     config.optimization.input_pinned_memory.enable = True

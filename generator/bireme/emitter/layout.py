@@ -150,6 +150,7 @@ def _head(name: str, contract: Contract) -> list[str]:
     return [
         f"{_GENERATED} {__version__} for {contract.model!r}, target {contract.target}: {name}.",
         "Do not edit: change the build spec and run `bireme build`. Reasons: bireme/emitter/configs.py.",
+        f"Processes and threads are for {contract.instances.cores} cores: bireme/emitter/instances.py.",
     ]
 
 

@@ -38,6 +38,7 @@ def make_manifest(
         "tasks": list(contract.tasks),
         "buckets": list(contract.buckets),
         "max_users": contract.max_users,
+        "instances": contract.instances.model_dump(),
         "features": [dataclasses.asdict(feature) for feature in contract.features],
         "losses": [loss.model_dump() for loss in contract.losses],
         "models": models,

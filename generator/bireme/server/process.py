@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -43,6 +43,7 @@ class TritonServer:
         installation: which tritonserver; None: `locate()`'s.
         exit_timeout: seconds that `stop` gives to requests in flight (and to idle keep-alive connections of
             HTTP clients, which Triton also waits for).
+        environment: further variables for the server and its Python processes; they win over all others.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class TritonServer:
         flags: Sequence[str] = (),
         installation: Installation | None = None,
         exit_timeout: int = 5,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.repository = repository.absolute()
         self.ports = ports
@@ -63,6 +65,7 @@ class TritonServer:
         self._flags = tuple(flags)
         self._installation = installation
         self._exit_timeout = exit_timeout
+        self._environment = dict(environment or {})
         self._prefix = new_prefix()
         self._process: subprocess.Popen[bytes] | None = None
         self._stubs: dict[int, str] = {}
@@ -170,7 +173,7 @@ class TritonServer:
                 # A session of its own: Ctrl-C reaches us only, and we end the server in order.
                 self._process = subprocess.Popen(
                     command,
-                    env={**os.environ, **installation.environment},
+                    env={**os.environ, **installation.environment, **self._environment},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from rich.table import Table
 from bireme.emitter.manifest import MANIFEST, check_repository, read_manifest
 from bireme.errors import BiremeError, ServerError
 from bireme.server.ports import Ports, ipv4_address
+from bireme.server.preload import preload
 from bireme.server.process import TritonServer
 
 __all__ = ["ranking_table", "serve"]
@@ -31,7 +33,9 @@ Scores = Mapping[str, np.ndarray[Any, Any]]
 _console = Console()
 
 
-def serve(repository: Path, http: int, grpc: int, metrics: int, host: str, once: bool) -> int:
+def serve(
+    repository: Path, http: int, grpc: int, metrics: int, host: str, once: bool, jemalloc: bool | None = None
+) -> int:
     """Serve a repository that `bireme build` wrote, and rank each ensemble's example request.
 
     Args:
@@ -40,6 +44,7 @@ def serve(repository: Path, http: int, grpc: int, metrics: int, host: str, once:
         grpc: port.
         metrics: port.
         host: address to listen on.
+        jemalloc: False: the system's allocator; True: refuse to start without jemalloc; None: if it is there.
         once: end after the example request instead of at Ctrl-C, SIGTERM or SIGHUP.
 
     Returns:
@@ -55,7 +60,10 @@ def serve(repository: Path, http: int, grpc: int, metrics: int, host: str, once:
     for ensemble in ensembles:
         check_repository(repository, ensemble)
     host = ipv4_address(host)
-    server = TritonServer(repository, ports=Ports(http, grpc, metrics), host=host)
+    allocator = preload(os.environ, jemalloc)
+    _console.print(allocator.line, highlight=False, markup=False, soft_wrap=True)
+    ports = Ports(http, grpc, metrics)
+    server = TritonServer(repository, ports=ports, host=host, environment=allocator.environment)
     with _signals_interrupt():
         try:
             _start(server)
