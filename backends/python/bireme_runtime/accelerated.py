@@ -23,6 +23,7 @@ from .program import translate
 from .program_layout import HEAD, STAGES, TYPES, Program
 from .requests import MAX_TEXT, Array, Batch, Request, complete
 from .state import State
+from .trace import Trace
 from .wire import PADDING, WireStrings, payload_of
 
 __all__ = ["Accelerated", "Call", "Prepared", "Unusual"]
@@ -109,6 +110,10 @@ class Accelerated:
             else []
         )
         self._features = {feature.name: feature for feature in plan.features}
+        # Only what numpy's steps read becomes columns; all the rest the kernel takes as it came.
+        trace = Trace(plan)
+        read = {name for step in self.program.left for name in trace.reads(step)}
+        self._read = [feature for feature in plan.features if feature.name in read]
         self._limit = float(np.finfo(plan.handover).max)
         self._slots = [
             (
@@ -281,8 +286,7 @@ class Accelerated:
 
     def _left(self, measured: Sequence[Request], user: Array, items: Array) -> list[Array]:
         """Run the steps that stay with numpy; the ids that the kernel wants of them."""
-        plan = self._plan
-        batch = Batch(measured, plan.features)
+        batch = Batch(measured, self._read)
         outputs: Mapping[Any, Array] = {"user": user, "item": items}
         state = State(
             batch, self._features, self._tables, self._vocabularies, outputs, self._limit, self._engines
