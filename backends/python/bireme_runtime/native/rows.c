@@ -490,8 +490,8 @@ int JOIN(rows_, VARIANT)(const rows_work *w) {
         char *to = output + (group * w->padded + first - group * w->group) * stride;
         if (!tile(w, first, last, to)) return 0;
         first = last;
-        if (last == end) memset(output + (group * w->padded + w->group) * stride, 0,
-                                (size_t)((w->padded - w->group) * stride));
+        if (last == end && w->padded > w->group)
+            memset(output + (group * w->padded + w->group) * stride, 0, (size_t)((w->padded - w->group) * stride));
     }
     return 1;
 }
