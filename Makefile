@@ -36,6 +36,10 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 	-@$(BIN)/bireme kernel
 	@touch $@
 
+.PHONY: kernel
+kernel: $(INSTALLED) ## compile the feature kernel, if its sources have changed
+	-@$(BIN)/bireme kernel
+
 .PHONY: train
 train: $(SAVED_MODEL) ## train the example model on the Open Bandit sample
 
@@ -163,7 +167,7 @@ lint: $(INSTALLED) ## ruff and mypy
 	MYPYPATH=perf $(BIN)/mypy perf/*.py perf/*/*.py
 
 .PHONY: test
-test: lint $(SAVED_MODEL) ## lint and all quick tests that need no GPU, about 10 minutes
+test: lint kernel $(SAVED_MODEL) ## lint and all quick tests that need no GPU, about 10 minutes
 	$(BIN)/pytest -m "not slow and not gpu and not k8s"
 
 .PHONY: format

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import bireme_runtime
-from bireme.native.flags import build_id, host_architecture, library_name
+from bireme.native.flags import build_id, host_architecture, library_name, sealed
 from bireme.native.library import read_sources
 
 HERE = Path(__file__).parent
@@ -60,6 +60,6 @@ def put_library(folder: Path, arch: str) -> bytes:
     """A file that passes for the up-to-date library of the sources in a folder, without a compiler."""
     machine = {"x86_64": 62, "aarch64": 183}[arch]
     head = b"\x7fELF\x02\x01".ljust(18, b"\0") + machine.to_bytes(2, "little")
-    content = head.ljust(64, b"\0") + build_id(read_sources(folder), arch).encode() + b"\0"
+    content = sealed(head.ljust(64, b"\0") + build_id(read_sources(folder), arch).encode() + b"\0")
     (folder / library_name(arch)).write_bytes(content)
     return content

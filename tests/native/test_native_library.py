@@ -98,7 +98,15 @@ def test_a_stale_library_is_made_anew(sources, name):
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "damage", [lambda content: content[:100], lambda content: b"", lambda content: b"?" * 999]
+    "damage",
+    [
+        lambda content: content[:100],
+        lambda content: b"",
+        lambda content: b"?" * 999,
+        lambda content: content[:-1],
+        lambda content: content[:-500] + bytes(500),
+        lambda content: content.replace(b"bireme_abi", b"bireme_abj"),
+    ],
 )
 def test_a_damaged_library_is_made_anew(sources, damage):
     good = library_for(ARCH, sources).content

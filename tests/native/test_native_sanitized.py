@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from native_helpers import NATIVE
 
-from bireme.native.flags import host_architecture, library_name, units
+from bireme.native.flags import host_architecture, library_name, sealed, units
 from bireme.native.library import read_sources
 
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
@@ -52,6 +52,7 @@ def test_no_access_outside_and_nothing_undefined(variant: str, tmp_path: Path) -
         objects.append(str(tmp_path / result))
     library = tmp_path / library_name(arch)
     subprocess.run(["gcc", "-shared", *_SANITIZE, *objects, "-lm", "-o", str(library)], check=True)
+    library.write_bytes(sealed(library.read_bytes()))
     script = Path(__file__).parent / "sanitized_run.py"
     environment = os.environ | {
         "LD_PRELOAD": _preload(),

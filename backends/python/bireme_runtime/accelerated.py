@@ -8,6 +8,7 @@ numpy, which knows the words for it.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ class Call:
 
 
 class Accelerated:
-    """The kernel with a plan's program.
+    """The kernel with a plan's program; threads that `run` it take turns.
 
     Args:
         library: the loaded kernel.
@@ -134,6 +135,9 @@ class Accelerated:
         self._batch_at = self._batch.ctypes.data
         self._handle = self._open()
         self._closer = weakref.finalize(self, self._functions.bireme_close, self._handle)
+        # At the process's end the system does it, and later than the last thread that may still run.
+        self._closer.atexit = False
+        self._turn = threading.Lock()
 
     def _open(self) -> int:
         program, head = self.program, np.zeros(1, HEAD)
@@ -209,8 +213,9 @@ class Accelerated:
             Unusual: a value is not what the plan allows.
             BadRequests: numpy's share found malformed requests.
         """
-        call = self.lay_out(requests, measured)
-        self.call()
+        with self._turn:  # the memory is everybody's, and ctypes lets other threads run meanwhile
+            call = self.lay_out(requests, measured)
+            self.call()
         return call.user, call.items, call.padded
 
     def lay_out(self, requests: Sequence[Prepared], measured: Sequence[Request]) -> Call:

@@ -8,6 +8,7 @@ same work more slowly, and `load` says why.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import platform
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ ABI = 1
 #: Environment variable: "numpy", or the variant of the kernel to run (see native/dispatch.c).
 CHOICE = "BIREME_KERNEL"
 _NATIVE = Path(__file__).parent / "native"
+# What a library ends with, before the SHA-256 of all that is in front (`sealed` in bireme/native/flags.py).
+_SEAL = b"bireme-sha256:"
 
 
 @dataclass(frozen=True)
@@ -51,24 +54,46 @@ def load(folder: Path = _NATIVE) -> tuple[Library | None, str]:
     Returns:
         The kernel, or None where numpy must do; and a sentence about it for the log.
     """
-    if os.environ.get(CHOICE) == "numpy":
+    choice = os.environ.get(CHOICE)
+    if choice == "numpy":
         return None, f"numpy kernels, as {CHOICE} says"
     path = folder / library_file()
-    if not path.is_file():
+    try:
+        # The dynamic linker believes what it maps: a file that ends early kills the process.
+        whole = is_whole(path.read_bytes())
+    except FileNotFoundError:
         return None, f"numpy kernels: there is no {path.name}; `bireme build` makes it where a C compiler is"
+    except OSError as error:
+        return None, f"numpy kernels: {path.name} cannot be read ({error.strerror})"
+    if not whole:
+        return None, f"numpy kernels: {path.name} is damaged or not ours; `bireme build` makes it anew"
     try:
         functions = ctypes.CDLL(str(path))
         functions.bireme_abi.restype = ctypes.c_int64
         found = functions.bireme_abi()
+        if found != ABI:
+            return None, f"numpy kernels: {path.name} is of version {found}, this runtime of {ABI}"
+        variant = _declare(functions)
     except (OSError, AttributeError) as error:
         return None, f"numpy kernels: {path.name} cannot be loaded ({error})"
-    if found != ABI:
-        return None, f"numpy kernels: {path.name} is of version {found}, this runtime of {ABI}"
+    about = f"C kernel, variant {variant}"
+    if choice and choice != variant:
+        about += f"; {CHOICE}={choice!r} names nothing that this processor runs"
+    return Library(variant, functions), about
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether a library's bytes are those that `bireme build` wrote."""
+    body, _, digest = content.rpartition(_SEAL)
+    return digest == hashlib.sha256(body).hexdigest().encode()
+
+
+def _declare(functions: Any) -> str:
+    """Tell ctypes the functions' types; the variant that was chosen."""
     functions.bireme_variant.restype = ctypes.c_char_p
     functions.bireme_open.restype = ctypes.c_void_p
     functions.bireme_open.argtypes = [ctypes.c_void_p]
     functions.bireme_close.argtypes = [ctypes.c_void_p]
     functions.bireme_run.restype = ctypes.c_int64
     functions.bireme_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    variant = functions.bireme_variant().decode()
-    return Library(variant, functions), f"C kernel, variant {variant}"
+    return str(functions.bireme_variant().decode())

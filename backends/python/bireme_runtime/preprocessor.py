@@ -43,7 +43,7 @@ class Features:
 
 
 class Preprocessor:
-    """Runs a plan.
+    """Runs a plan, for any number of threads unless `reuse` says that they share their results' memory.
 
     Args:
         plan: the feature plan.
@@ -156,8 +156,8 @@ class Preprocessor:
             try:
                 prepared = [self.kernel.measured(request) for request in requests]
                 return self._apart(prepared, *self.kernel.run(prepared, requests))
-            except Unusual:
-                pass
+            except (Unusual, BadRequests):
+                pass  # of several faults, numpy alone names the same one whichever steps the kernel does
         batch = Batch(requests, self.plan.features)
         user = np.empty((batch.total("user"), self.plan.user_width), dtype=np.float32)
         items = np.empty((batch.total("item"), self.plan.item_width), dtype=np.float32)

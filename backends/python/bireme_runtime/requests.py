@@ -16,7 +16,7 @@ import numpy as np
 from .batching import whole_lists_only
 from .plan import Feature, Side
 from .strings import FlatStrings
-from .wire import join
+from .wire import WireStrings, join, padded
 
 Array = np.ndarray[Any, Any]
 #: Bytes of the longest string that a request may hold.
@@ -293,6 +293,8 @@ def _too_long(sizes: Array, index: int) -> str:
 def _padded(feature: Feature, array: Array) -> Array:
     """Sequences filled up to the feature's fixed length."""
     padding = feature.padding.encode() if isinstance(feature.padding, str) else feature.padding
+    if isinstance(array, WireStrings):
+        return padded(array, feature.length or 0, padding)
     result = np.full((*array.shape[:-1], feature.length or 0), padding, dtype=array.dtype)
     result[..., : array.shape[-1]] = array
     return result

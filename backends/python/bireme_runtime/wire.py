@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .strings import PADDING, FlatStrings
 
-__all__ = ["PADDING", "Payload", "WireStrings", "install", "join", "payload_of"]
+__all__ = ["PADDING", "Payload", "WireStrings", "install", "join", "padded", "payload_of"]
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -76,6 +76,22 @@ def payload_of(tensor: npt.NDArray[Any]) -> Bytes:
     strings = [flat[index] for index in range(len(flat))]
     parts = [part for string in strings for part in (len(string).to_bytes(_PREFIX, "little"), string)]
     return np.frombuffer(b"".join(parts), np.uint8)
+
+
+def padded(tensor: WireStrings, length: int, padding: bytes) -> WireStrings:
+    """Sequences filled up with a string.
+
+    Args:
+        tensor: [..., at most `length`].
+        length: what they have afterwards.
+        padding: the string.
+    """
+    payload, have, rows = tensor.payload, tensor.shape[-1], int(np.prod(tensor.shape[:-1]))
+    prefixes, _ = _find(np.concatenate([payload, _TAIL]), payload.size, tensor.size)
+    ends = np.append(prefixes, payload.size)[have::have] if have else np.zeros(rows, np.int64)
+    filler = np.frombuffer((len(padding).to_bytes(_PREFIX, "little") + padding) * (length - have), np.uint8)
+    filled = np.insert(payload, np.repeat(ends, filler.size), np.tile(filler, rows))
+    return Payload(filled).reshape((*tensor.shape[:-1], length))
 
 
 def join(tensors: Sequence[npt.NDArray[Any]]) -> FlatStrings:

@@ -15,7 +15,9 @@ __all__ = [
     "build_unit",
     "compile_commands",
     "host_architecture",
+    "is_sealed",
     "library_name",
+    "sealed",
     "units",
 ]
 
@@ -150,3 +152,13 @@ def build_unit(mark: str) -> bytes:
         f'    return "{mark}";\n'
         "}\n"
     ).encode()
+
+
+def sealed(content: bytes) -> bytes:
+    """A library with its digest behind, by which the runtime knows a damaged one (library.py there)."""
+    return content + b"bireme-sha256:" + hashlib.sha256(content).hexdigest().encode()
+
+
+def is_sealed(content: bytes) -> bool:
+    """Whether these bytes are as `sealed` gave them."""
+    return sealed(content.rpartition(b"bireme-sha256:")[0]) == content

@@ -24,7 +24,9 @@ from bireme.native.flags import (
     build_unit,
     compile_commands,
     host_architecture,
+    is_sealed,
     library_name,
+    sealed,
 )
 
 __all__ = ["Library", "compile_sources", "library_for", "native_folder", "read_sources"]
@@ -148,7 +150,7 @@ def _make(files: dict[str, bytes], arch: str, mark: str, progress: Callable[[str
         progress(f"compiling the kernel for {arch} with {compiler.name}")
         start = time.monotonic()
         try:
-            content = compile_sources(compiler, arch, files | {BUILD_UNIT: build_unit(mark)})
+            content = sealed(compile_sources(compiler, arch, files | {BUILD_UNIT: build_unit(mark)}))
             fault = _faults(content, arch, mark)
             if fault:
                 raise EmitError(compiler.name, f"makes no library for {arch}: {fault}")
@@ -242,6 +244,8 @@ def _faults(content: bytes, arch: str, mark: str) -> str:
         return "it is for another architecture"
     if mark.encode() + b"\0" not in content:
         return "it is of another build"
+    if not is_sealed(content):
+        return "it is damaged"
     return ""
 
 

@@ -58,7 +58,8 @@ static int grow(void **room, int64_t *size, int64_t wanted, size_t element) {
     return 1;
 }
 
-static int all_finite(const elements *s) {
+/* Floats are finite, and bools 0 or 1: what else is true is numpy's matter. */
+static int all_valid(const elements *s) {
     if (s->type == TYPE_F32) {
         const uint32_t *bits = s->data;
         uint32_t bad = 0;
@@ -70,6 +71,12 @@ static int all_finite(const elements *s) {
         uint64_t bad = 0;
         for (int64_t i = 0; i < s->count; i++) bad |= (bits[i] & 0x7FF0000000000000u) == 0x7FF0000000000000u;
         return !bad;
+    }
+    if (s->type == TYPE_BOOL) {
+        const uint8_t *bytes = s->data;
+        uint8_t all = 0;
+        for (int64_t i = 0; i < s->count; i++) all |= bytes[i];
+        return all <= 1;
     }
     return 1;
 }
@@ -113,7 +120,7 @@ static int64_t find_sources(runner *r, int64_t users, int64_t candidates, const 
                     if (!text_is_utf8(next[k])) return BIREME_UNUSUAL;
             s->texts = next;
             next += s->count;
-        } else if (!all_finite(s)) {
+        } else if (!all_valid(s)) {
             return BIREME_UNUSUAL;
         }
     }
