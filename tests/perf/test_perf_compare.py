@@ -43,7 +43,9 @@ def test_all_are_driven_in_turn_and_reported(tiny, tmp_path: Path, capsys):
             (window,) = case["rounds"][model]
             assert window["requests"] > 5
             assert 0 < window["p50"] <= window["p99"]
-            busy = {role for role, seconds in window["cpu"].items() if seconds > 0.01}
+            # A process that waits costs a tick of the clock now and then.
+            spent = sum(window["cpu"].values())
+            busy = {role for role, seconds in window["cpu"].items() if seconds > 0.1 * spent}
             assert busy <= processes
             assert "server" in busy
     assert out.with_suffix(".png").exists()
