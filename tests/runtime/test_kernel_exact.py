@@ -73,6 +73,23 @@ def test_hashes_are_tensorflows(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(found, tf.strings.to_hash_bucket_strong(texts, buckets, key).numpy())
 
 
+@pytest.mark.parametrize(
+    "buckets", [1, 2, 3, 10, 64, 1000, 2**20, 2**24 - 1, 2**31 - 1, 2**40 + 1, 2**62, 2**63 - 25]
+)
+def test_hashes_modulo_any_number(buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = _texts()[:5000]
+    exact = tf.strings.to_hash_bucket_fast(texts, buckets).numpy()
+    hashed = HashBucket("h", "x", buckets)
+    for part, function in ((exact % 2**20, "floormod"), (exact // 2**20 % 2**20, "floordiv")):
+        steps = (
+            hashed,
+            Compute("a", function, ("h", 2**20), "int64"),
+            Compute("b", "floormod", ("a", 2**20), "int64"),
+        )
+        found = _run((*steps, Numeric("n", "b", (), "item", 0)), texts, "string", monkeypatch)
+        np.testing.assert_array_equal(found, part)
+
+
 def test_vocabularies_find_what_they_hold_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = _texts()
     words = list(dict.fromkeys(texts[:60_000].tolist()))

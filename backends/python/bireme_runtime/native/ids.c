@@ -4,9 +4,12 @@
 
 #include "vocabulary.h"
 
-/* A division by a constant as a multiplication (Lemire, Kaser, Kurz: "Faster remainder by direct computation",
- * 2019) would need 128-bit products twice; compilers' plain division of 64-bit words is about as fast today. */
-static inline int64_t modulo(uint64_t hash, uint64_t buckets) { return (int64_t)(hash % buckets); }
+/* A hash modulo `buckets` without a division: `inverse`, ⌊(2^64 − 1) / buckets⌋, gives the quotient or one less. */
+static inline int64_t modulo(uint64_t hash, uint64_t buckets, uint64_t inverse) {
+    uint64_t quotient = (uint64_t)((unsigned __int128)hash * inverse >> 64);
+    uint64_t rest = hash - quotient * buckets;
+    return (int64_t)(rest >= buckets ? rest - buckets : rest);
+}
 
 /* TensorFlow's threads take denormal numbers for 0 when they compare. */
 static inline float flush(float x) { return x > -FLT_MIN && x < FLT_MIN ? 0.0f : x; }
@@ -139,14 +142,15 @@ static const int64_t *whole_numbers(const elements *source, int64_t *room) {
 const int64_t *ids_make(const bireme_id *step, const elements *source, const int64_t *of, int64_t *room) {
     const int64_t count = source->count;
     const text *t = source->texts;
+    const uint64_t inverse = step->buckets ? ~(uint64_t)0 / step->buckets : 0;
     switch (step->op) {
     case ID_HASH:
         for (int64_t i = 0; i < count; i++)
-            room[i] = modulo(farmhash64(t[i].bytes, (size_t)t[i].length), step->buckets);
+            room[i] = modulo(farmhash64(t[i].bytes, (size_t)t[i].length), step->buckets, inverse);
         return room;
     case ID_STRONG:
         for (int64_t i = 0; i < count; i++)
-            room[i] = modulo(siphash64(t[i].bytes, (size_t)t[i].length, step->key0, step->key1), step->buckets);
+            room[i] = modulo(siphash64(t[i].bytes, (size_t)t[i].length, step->key0, step->key1), step->buckets, inverse);
         return room;
     case ID_WORD:
         vocabulary_find(step, t, count, room);

@@ -115,7 +115,7 @@ static int64_t find_sources(runner *r, int64_t users, int64_t candidates, const 
         if (s->type == TYPE_TEXT) {
             if (!text_split(s->data, sizes[source->bytes], s->count, r->program.longest_text, next))
                 return BIREME_UNUSUAL;
-            if (source->checks & CHECK_UTF8)
+            if (source->checks & CHECK_UTF8 && !text_all_ascii(s->data, sizes[source->bytes]))
                 for (int64_t k = 0; k < s->count; k++)
                     if (!text_is_utf8(next[k])) return BIREME_UNUSUAL;
             s->texts = next;

@@ -16,10 +16,19 @@ int text_split(const uint8_t *payload, int64_t size, int64_t count, int64_t long
 
 static int is_tail(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
+int text_all_ascii(const uint8_t *payload, int64_t size) {
+    uint8_t all = 0;
+    for (int64_t i = 0; i < size; i++) all |= payload[i];
+    return all < 0x80;
+}
+
 int text_is_utf8(text t) {
     const uint8_t *p = t.bytes, *end = p + t.length;
     while (p < end) {
-        if (end - p >= 8 && !(load64(p) & 0x8080808080808080u)) {
+        /* Eight bytes at once; a stage has slack behind its last string. */
+        const int64_t whole = end - p;
+        const uint64_t mask = whole >= 8 ? ~(uint64_t)0 : ~(uint64_t)0 >> (64 - 8 * whole);
+        if (!(load64(p) & mask & 0x8080808080808080u)) {
             p += 8;
             continue;
         }

@@ -28,6 +28,9 @@ static inline uint32_t load32(const uint8_t *p) {
  * Returns 0 if it does not hold exactly so many, or one is longer than `longest`. */
 int text_split(const uint8_t *payload, int64_t size, int64_t count, int64_t longest, text *texts);
 
+/* Whether a payload, its strings' lengths included, has no byte above 127: then all its strings are UTF-8. */
+int text_all_ascii(const uint8_t *payload, int64_t size);
+
 /* Whether a string is valid UTF-8 as Python's strict decoder sees it. */
 int text_is_utf8(text t);
 
