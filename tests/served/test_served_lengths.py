@@ -25,13 +25,16 @@ model: attends
 saved_model: saved_model
 user: [clicks, times]
 lengths: {{clicks: {LENGTH}, times: {LENGTH}}}   # the model itself takes any length, equal ones
-padding: {{tags: 0}}            # the model's own fixed length is {TAGS}
+padding: {{tags: "none"}}       # the model's own fixed length is {TAGS}
 buckets: [8, 16]
 """
 
 
 class Attends(tf.Module):
-    """Attention over a history of any length, and over exactly three tags of every candidate; 0 is absent."""
+    """Attention over a history of any length, and over exactly three tags of every candidate.
+
+    Of clicks 0 is absent, of tags "none".
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +46,10 @@ class Attends(tf.Module):
     def call(self, clicks: Any, times: Any, item: Any, tags: Any) -> Any:
         wanted = tf.gather(self.rows, item)
         ages = tf.cast(times, tf.float32) * 0.1
-        parts = [wanted, self._attended(wanted, clicks, ages), self._attended(wanted, tags, 0.0)]
+        words = tf.where(
+            tags == "none", tf.constant(0, tf.int64), 1 + tf.strings.to_hash_bucket_fast(tags, 29)
+        )
+        parts = [wanted, self._attended(wanted, clicks, ages), self._attended(wanted, words, 0.0)]
         return {"click": tf.sigmoid(tf.concat(parts, 1) @ self.weights)[:, 0]}
 
     def _attended(self, query: Any, ids: Any, ages: Any) -> Any:
@@ -61,7 +67,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("lengths")
     shapes = {"clicks": [None, None], "times": [None, None], "item": [None], "tags": [None, TAGS]}
     signature = MODEL.call.get_concrete_function(
-        **{name: tf.TensorSpec(shape, tf.int64, name) for name, shape in shapes.items()}
+        **{
+            name: tf.TensorSpec(shape, tf.string if name == "tags" else tf.int64, name)
+            for name, shape in shapes.items()
+        }
     )
     tf.saved_model.save(MODEL, str(folder / "saved_model"), signatures=signature)
     spec, repository = folder / "bireme.yaml", folder / "repository"
@@ -82,7 +91,7 @@ def request_of(length: int, tags: int, count: int, seed: int = 0) -> Tensors:
         "clicks": rng.integers(1, 30, (1, length)),
         "times": rng.integers(1, 30, (1, length)),
         "item": rng.integers(0, 30, (1, count)),
-        "tags": rng.integers(1, 30, (1, count, tags)),
+        "tags": rng.integers(1, 30, (1, count, tags)).astype(str).astype(object),
     }
 
 
@@ -91,7 +100,7 @@ def original(tensors: Tensors) -> np.ndarray[Any, Any]:
     clicks, times, (item,), (tags,) = (tensors[name] for name in ("clicks", "times", "item", "tags"))
     if not clicks.size:
         clicks = times = np.zeros((1, LENGTH), np.int64)
-    filled = np.pad(tags, ((0, 0), (0, TAGS - tags.shape[1])))
+    filled = np.pad(tags, ((0, 0), (0, TAGS - tags.shape[1])), constant_values="none")
     scores: np.ndarray[Any, Any] = MODEL.call(
         np.repeat(clicks, len(item), 0), np.repeat(times, len(item), 0), item, filled
     )["click"].numpy()
