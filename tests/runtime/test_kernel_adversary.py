@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,21 @@ def test_of_two_faults_the_same_one_is_named_whoever_does_the_steps(monkeypatch:
         assert isinstance(found[0], Features)
         assert isinstance(found[2], Features)
         assert str(found[1]) == str(theirs[1])
+
+
+def test_a_damaged_plan_sends_the_kernel_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = kernel("baseline", monkeypatch)
+    feature, ids = Feature("x", "item", "int64", -1), IdentityId("x.id", "x")
+    embed = Embed("x.rows", "x.id", "rows", "item", 0, 16, "sum")
+    good = _plan((feature,), ids, embed, width=16)
+    assert Preprocessor(good, ARENAS, {}, library=library).kernel is not None
+    damaged = {
+        "step 'x.rows' writes outside its output": replace(good, steps=(ids, replace(embed, offset=1))),
+        "step 'x.rows' writes outside": replace(good, steps=(ids, replace(embed, offset=-1))),
+        "step 'x.rows' fills up with row 9 of 9": replace(good, steps=(ids, replace(embed, fill=9))),
+        "table 'rows' lies outside its arena": replace(good, tables=(replace(TABLE, rows=10),)),
+        "table 'rows' lies outside": replace(good, tables=(replace(TABLE, row_offset=-1),)),
+    }
+    for said, plan in damaged.items():
+        with pytest.raises(ValueError, match=f"{said}.*rebuild the repository"):
+            Preprocessor(plan, ARENAS, {}, library=library)

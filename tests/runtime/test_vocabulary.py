@@ -223,3 +223,26 @@ def test_the_same_key_in_two_parts_has_two_ids():
     )
     strings = FlatStrings.from_list([b"a", b"a", b"b"])
     assert merged.lookup(strings, DEFAULT, np.array([0, 1, 1])).tolist() == [1, 2, DEFAULT]
+
+
+@pytest.mark.parametrize(
+    ("array", "where", "value"),
+    [
+        ("directory", 0, 8),
+        ("entries", (0, 1), 1 << 40),
+        ("entries", (0, 1), -1),
+        ("entries", (0, 2), 1 << 40),
+        ("entries", (0, 2), -2),
+        ("entries", (-1, 0), 5),
+        ("entries", (-1, 2), 1),
+    ],
+)
+def test_a_file_that_leads_outside_its_arrays_is_refused(array, where, value, tmp_path):
+    """The C kernel would follow it and take the server along."""
+    vocabulary = Vocabulary.build([b"word%d" % k for k in range(7)], np.arange(7))
+    vocabulary.save(tmp_path / "v.bin")
+    assert len(Vocabulary.load(tmp_path / "v.bin")) == 7
+    getattr(vocabulary, array)[where] = value
+    vocabulary.save(tmp_path / "v.bin")
+    with pytest.raises(ValueError, match=r"v\.bin: is damaged; rebuild the repository"):
+        Vocabulary.load(tmp_path / "v.bin")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .plan import Plan
+from .program_checks import require_inside
 from .program_fits import Fits
 from .program_layout import Program
 from .program_writer import Writer
@@ -26,7 +27,11 @@ def translate(plan: Plan, arenas: Mapping[str, Array], vocabularies: Mapping[str
         plan: the feature plan.
         arenas: arena file → [rows, width], as `open_arenas` gives it.
         vocabularies: file → opened vocabulary.
+
+    Raises:
+        ValueError: the plan is damaged; see `require_inside`.
     """
+    require_inside(plan, arenas)
     trace = Trace(plan)
     fits = Fits(plan, trace, vocabularies)
     foreign = {step for step in plan.steps if not fits.step(step)}

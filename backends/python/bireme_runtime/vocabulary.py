@@ -142,7 +142,23 @@ class Vocabulary:
             ValueError: the file is missing, is something else, or is not whole.
         """
         meta, arrays = read_arrays(path, _STRINGS)
-        return cls(meta["seed"], meta["longest"], arrays["entries"], arrays["directory"], arrays["data"])
+        found = cls(meta["seed"], meta["longest"], arrays["entries"], arrays["directory"], arrays["data"])
+        if not found._leads_nowhere_else():
+            raise ValueError(f"{path}: is damaged; rebuild the repository with `bireme build`")
+        return found
+
+    def _leads_nowhere_else(self) -> bool:
+        """Whether no search ends outside the arrays: the C kernel takes their word for it."""
+        starts, lengths = self.entries[:-1, _START], self.entries[:-1, _LENGTH]
+        return bool(
+            self.entries[-1, _HASH] == self.entries[-1, _LENGTH] == -1
+            and self.directory.max(initial=0) < len(self.entries)
+            and starts.min(initial=0) >= 0
+            and starts.max(initial=0) <= self.data.size
+            and lengths.min(initial=0) >= 0
+            and lengths.max(initial=-1) <= self.longest
+            and (starts + lengths).max(initial=0) <= self.data.size
+        )
 
     def _candidates(self, hashes: Words) -> Ints:
         """The only entry that may hold each hash: int64 [n, 4]."""
