@@ -132,3 +132,18 @@ def test_a_damaged_plan_sends_the_kernel_nowhere(monkeypatch: pytest.MonkeyPatch
     for said, plan in damaged.items():
         with pytest.raises(ValueError, match=f"{said}.*rebuild the repository"):
             Preprocessor(plan, ARENAS, {}, library=library)
+
+
+def test_none_is_a_feature_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = _plan(
+        (Feature("x", "item", "float32"), Feature("y", "item", "float32", default=3.0)),
+        Numeric("x.number", "x", (), "item", 0),
+        Numeric("y.number", "y", (), "item", 1),
+        width=2,
+    )
+    mine = Preprocessor(plan, ARENAS, {}, library=kernel("baseline", monkeypatch))
+    one: Any = np.ones((1, 1), np.float32)
+    found = mine.run([{"x": one, "y": None}, {"x": None, "y": one}])  # type: ignore[dict-item]
+    assert isinstance(found[0], Features)
+    assert found[0].items.tolist() == [[[1, 3]]]
+    assert str(found[1]) == "feature 'x' is missing and has no default"

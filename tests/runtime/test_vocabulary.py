@@ -246,3 +246,9 @@ def test_a_file_that_leads_outside_its_arrays_is_refused(array, where, value, tm
     vocabulary.save(tmp_path / "v.bin")
     with pytest.raises(ValueError, match=r"v\.bin: is damaged; rebuild the repository"):
         Vocabulary.load(tmp_path / "v.bin")
+
+
+def test_integer_keys_without_their_ids_are_refused(tmp_path):
+    IntVocabulary(np.arange(5), np.arange(4)).save(tmp_path / "v.bin")
+    with pytest.raises(ValueError, match=r"v\.bin: is damaged; rebuild the repository"):
+        IntVocabulary.load(tmp_path / "v.bin")

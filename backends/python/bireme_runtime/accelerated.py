@@ -183,7 +183,7 @@ class Accelerated:
                     parts[kind].append(array)
                 else:
                     parts[kind].append(array.ravel())
-        except (KeyError, IndexError, TypeError):
+        except (KeyError, IndexError, TypeError, AttributeError):
             raise Unusual from None
         most = self._plan.buckets[-1]
         if users < 1 or (self._ranks and not 1 <= candidates <= most):

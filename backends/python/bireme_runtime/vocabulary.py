@@ -224,6 +224,8 @@ class IntVocabulary:
             ValueError: the file is missing, is something else, or is not whole.
         """
         _, arrays = read_arrays(path, _INTEGERS)
+        if arrays["keys"].shape != arrays["ids"].shape:
+            raise ValueError(f"{path}: is damaged; rebuild the repository with `bireme build`")
         return cls(arrays["keys"], arrays["ids"])
 
 
