@@ -14,7 +14,7 @@ import tensorflow as tf
 import yaml
 
 from bireme import cli
-from bireme.compiler.load import SavedModel, load
+from bireme.compiler.load import SavedModel, require_scores
 from bireme.errors import CompileError
 from bireme.inspect import inspect_model
 
@@ -65,7 +65,7 @@ def test_outputs_that_are_no_scores_are_left_out_and_named(heads: Path) -> None:
 )
 def test_a_build_names_the_outputs_that_can_be_served(heads: Path, output: str, said: str) -> None:
     with pytest.raises(CompileError) as caught:
-        load(SavedModel(heads), {output: output})
+        require_scores(SavedModel(heads), {output: output})
     assert caught.value.where == f"output '{output}'"
     assert said in caught.value.message
     assert "`outputs: {click: click, odd name/1: odd name/1}`" in caught.value.hint

@@ -24,6 +24,8 @@ __all__ = ["SavedModel", "fill_unused", "load"]
 
 _PARSERS = {"DecodeProtoV2", "ParseExample", "ParseExampleV2", "ParseSingleExample"}
 
+_EXPORT = "name a folder that `model.export(folder)` or `tf.saved_model.save` wrote"
+
 
 class SavedModel:
     """A loaded SavedModel signature: the reference that every pass is checked against.
@@ -43,12 +45,12 @@ class SavedModel:
         if not path.exists():
             raise CompileError(str(path), "does not exist", "name a SavedModel folder")
         if path.is_file():
-            raise CompileError(str(path), "is a file, not a SavedModel folder", "name the folder")
+            raise CompileError(str(path), "is a file, not a SavedModel folder", _EXPORT)
         if not (path / "saved_model.pb").is_file():
             raise CompileError(
                 str(path),
                 "is not a SavedModel (no saved_model.pb in it)",
-                "export one with `model.export(folder)` or `tf.saved_model.save`",
+                _EXPORT,
             )
         for noisy in ("tensorflow", "absl"):  # absl: names that are no Python identifiers, once a use
             logging.getLogger(noisy).setLevel(logging.ERROR)
@@ -154,6 +156,21 @@ def fill_unused(
     return filled
 
 
+def require_scores(model: SavedModel, outputs: dict[str, str]) -> None:
+    """Refuse outputs that can be no score, before anything is done with them.
+
+    Args:
+        model: the loaded SavedModel.
+        outputs: as in `load`.
+
+    Raises:
+        CompileError: an output is not in the signature, is not float32, or has several values a row.
+    """
+    for name in _tasks(model, outputs).values():
+        if name in model.unservable:
+            raise CompileError(f"output '{name}'", model.unservable[name], _others(model))
+
+
 def load(model: SavedModel, outputs: dict[str, str], lengths: Mapping[str, int] | None = None) -> Graph:
     """Inline the signature into one graph.
 
@@ -165,16 +182,7 @@ def load(model: SavedModel, outputs: dict[str, str], lengths: Mapping[str, int] 
     Raises:
         CompileError: an output is not in the signature.
     """
-    tasks = outputs or {name: name for name in model.outputs}
-    for task, name in tasks.items():
-        if name not in model.outputs:
-            raise CompileError(
-                f"output '{name}' (task '{task}')",
-                f"is not in the signature; it has: {', '.join(model.outputs)}",
-                _suggest(name, model.outputs),
-            )
-        if name in model.unservable:
-            raise CompileError(f"output '{name}'", model.unservable[name], _others(model))
+    tasks = _tasks(model, outputs)
     nodes = {node.name: node for node in read_graph_def(model.graph_def)}
     placeholders = {name: node_of(value.name) for name, value in model.inputs.items()}
     for name in set(placeholders.values()) & set(nodes):
@@ -222,6 +230,19 @@ def _refuse_examples(graph: Graph) -> None:
                 f"takes serialized tf.Example protos (op {node.op}, node '{name}'), not features",
                 "export a signature whose inputs are the features themselves, and name it under `signature`",
             )
+
+
+def _tasks(model: SavedModel, outputs: dict[str, str]) -> dict[str, str]:
+    """Task → output of the signature, which has it."""
+    tasks = outputs or {name: name for name in model.outputs}
+    for task, name in tasks.items():
+        if name not in model.outputs:
+            raise CompileError(
+                f"output '{name}' (task '{task}')",
+                f"is not in the signature; it has: {', '.join(model.outputs)}",
+                _suggest(name, model.outputs),
+            )
+    return tasks
 
 
 def _others(model: SavedModel) -> str:

@@ -26,7 +26,7 @@ from bireme.compiler.fp16.precision import Precision, choose_precision, full_pre
 from bireme.compiler.fp16.ranking import Change, Limits
 from bireme.compiler.fp16.strong_types import require_strong_types
 from bireme.compiler.graph import Graph
-from bireme.compiler.load import SavedModel, load
+from bireme.compiler.load import SavedModel, load, require_scores
 from bireme.compiler.losses import find_losses
 from bireme.compiler.merge import merge
 from bireme.compiler.rows.canonical import without_origin
@@ -108,6 +108,7 @@ def compile_model(
         model = SavedModel(spec.saved_model, spec.signature, spec.padding)
     if scratch is not None:
         park(model.function.graph.variables, scratch)
+    require_scores(model, spec.outputs)
     graphs: dict[str, Graph] = {"load": load(model, spec.outputs, spec.lengths)}
     check_task_names(graphs["load"].outputs)
     refuse_impure(graphs["load"])
