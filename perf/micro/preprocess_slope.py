@@ -30,6 +30,7 @@ from bireme.errors import VerifyError
 from bireme.requests import read_requests, to_tensors
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.verify import read_vocabularies
+from bireme_runtime.library import load
 from bireme_runtime.preprocessor import Features, Preprocessor
 from bireme_runtime.wire import Payload, WireStrings
 from files import write_figure, write_json
@@ -93,7 +94,8 @@ def prepare(spec: BuildSpec, repository: Path) -> dict[str, list[list[Ready]]]:
         VerifyError: the row loop and the runtime differ.
     """
     folder = repository / f"{spec.model}_preprocess" / "1"
-    preprocessor, arrays, loop = Preprocessor.open(folder), BareArrays(folder), RowLoop(folder)
+    preprocessor = Preprocessor.open(folder, library=load()[0], reuse=True)
+    arrays, loop = BareArrays(folder), RowLoop(folder)
     plan = preprocessor.plan
 
     def handle(tensors: Mapping[str, Any]) -> Any:
