@@ -122,7 +122,7 @@ def test_a_model_without_item_features_is_refused(zoo):
     example = zoo("sequences")
     with pytest.raises(SpecError) as caught:
         compile_model(make_spec(example.path, list(example.original.inputs)), "cpu")
-    assert "no item feature" in caught.value.message
+    assert "nothing to rank" in caught.value.message
 
 
 def test_default_that_no_row_answers_to_stops_the_build(tmp_path):
