@@ -80,8 +80,6 @@ def by_tensorflow(plan: Plan, arena: Array) -> Callable[[Mapping[str, Any]], Any
     """A `tf.function` of named tensors → `user` [1, width], `items` [1, candidates, width]; one thread."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     each = plan.tables[0].rows
     tables = [tf.constant(arena[t.row_offset : t.row_offset + t.rows]) for t in plan.tables]
 
@@ -142,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     options = _parser().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}  # before it is imported
     machine = describe()
     plan = reference_plan(16, options.rows, "float32", "float32", whole=True)
     costs = measure(
