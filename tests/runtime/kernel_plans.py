@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from bireme_runtime.plan import (
     Table,
     Vocabulary,
 )
-from bireme_runtime.preprocessor import Preprocessor
 from bireme_runtime.tables import int8_row
 from bireme_runtime.text_steps import Compute, HashStrong
 from bireme_runtime.vocabulary import IntVocabulary as IntVocabularyFile
@@ -184,18 +182,3 @@ def _values(rng: Any, feature: Feature, shape: tuple[int, ...]) -> Array:
     if feature.name.endswith(".weight"):
         return np.asarray(rng.choice([0.0, 0.3, 1.0], shape).astype(feature.dtype))
     return np.asarray((rng.choice([0.0, 1.5, 10.0], shape) * rng.gamma(1, 1, shape)).astype(feature.dtype))
-
-
-def folder_of(plan: Plan, arenas: dict[str, Array], vocabularies: dict[str, Any], folder: Path) -> Path:
-    """All of it as files."""
-    (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-    for name, array in arenas.items():
-        (folder / name).write_bytes(array.tobytes())
-    for name, vocabulary in vocabularies.items():
-        vocabulary.save(folder / name)
-    return folder
-
-
-def by_numpy(plan: Plan, arenas: dict[str, Array], vocabularies: dict[str, Any]) -> Preprocessor:
-    """The same plan without the kernel."""
-    return Preprocessor(plan, arenas, vocabularies)
