@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.verify import read_vocabularies
 from bireme_runtime.plan import Plan
+from building import build_apart
 from comparison import METRICS, Case, cpu_per_request, order
 from driver import LoadProcess, Window
 from files import write_figure, write_json
@@ -223,13 +223,6 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _make(spec: Path, repository: Path) -> Path:
-    """Build in a process of its own: TensorFlow has no place in this one."""
-    code = "import sys, pathlib, bireme.build as b; b.build(*map(pathlib.Path, sys.argv[1:]))"
-    subprocess.run([sys.executable, "-c", code, str(spec), str(repository)], check=True, capture_output=True)
-    return repository
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -248,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spec = read_spec(given.spec)
     machine = describe()
     with tempfile.TemporaryDirectory(prefix="bireme-instances-") as folder:
-        repository = given.repository or _make(given.spec, Path(folder) / "repository")
+        repository = given.repository or build_apart(given.spec, Path(folder) / "repository")
         found = measure(
             spec,
             repository,

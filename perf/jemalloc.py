@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.verify import read_vocabularies
 from bireme_runtime.plan import Plan
+from building import build_apart
 from comparison import METRICS, Case, order
 from driver import LoadProcess, Window
 from files import write_figure, write_json
@@ -152,13 +152,6 @@ def draw(result: Mapping[str, Any], machine: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _make(spec: Path, repository: Path) -> Path:
-    """Build in a process of its own: TensorFlow has no place in this one."""
-    code = "import sys, pathlib, bireme.build as b; b.build(*map(pathlib.Path, sys.argv[1:]))"
-    subprocess.run([sys.executable, "-c", code, str(spec), str(repository)], check=True, capture_output=True)
-    return repository
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -173,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spec = read_spec(given.spec)
         machine = describe()
         with tempfile.TemporaryDirectory(prefix="bireme-jemalloc-") as folder:
-            repository = given.repository or _make(given.spec, Path(folder) / "repository")
+            repository = given.repository or build_apart(given.spec, Path(folder) / "repository")
             sides, library = measure(spec, repository, given.clients, given.rounds, given.seconds)
     except BiremeError as error:
         _console.print(f"{error.where}: {error.message}\n  → {error.hint}", markup=False)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,6 +30,7 @@ from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.verify import read_vocabularies
 from bireme_runtime.plan import Plan
+from building import build_apart
 from drift import Drift, drift_of
 from driver import LoadProcess, Window
 from files import write_figure, write_json
@@ -139,14 +139,6 @@ def soak(spec: BuildSpec, repository: Path, clients: int, minutes: float) -> tup
     return watch, window, left + copies_in_memory(folder.glob("arena_*.bin"))
 
 
-def _make(spec: Path, repository: Path) -> Path:
-    """Build in a process of its own: TensorFlow has no place in this one."""
-    code = "import sys, pathlib, bireme.build as b; b.build(*map(pathlib.Path, sys.argv[1:]))"
-    command = [sys.executable, "-c", code, str(spec), str(repository)]
-    subprocess.run(command, check=True, capture_output=True)
-    return repository
-
-
 def draw(watch: Watch, drifts: Mapping[str, Drift], machine: Mapping[str, Any]) -> Figure:
     """RSS and PSS of each role over time; the title says how much it grows."""
     names = list(watch.rss)
@@ -194,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     spec = read_spec(given.spec)
     with tempfile.TemporaryDirectory() as folder:
-        repository = given.repository or _make(given.spec, Path(folder) / "repository")
+        repository = given.repository or build_apart(given.spec, Path(folder) / "repository")
         watch, window, left = soak(spec, repository, given.clients, given.minutes)
     drifts, machine = watch.drifts(), describe()
     flat = all(drift.highest < LIMIT for drift in drifts.values())
