@@ -174,7 +174,7 @@ def serve(
 
 @app.command()
 def verify(
-    spec: Annotated[Path, typer.Argument(help="the build spec (YAML)")],
+    spec: Annotated[Path | None, typer.Argument(help="the build spec (YAML); not with --golden")] = None,
     repository: Repository = Path("model_repository"),
     url: Annotated[str, typer.Option(help="host:port of a running server; default: start one")] = "",
     protocol: Annotated[ProtocolName, typer.Option(help="required with --url")] = ProtocolName.both,
@@ -184,44 +184,42 @@ def verify(
         float | None,
         typer.Option(min=0.0, help="largest |served - original|; default: 1e-5, more where the build rounds"),
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="only write the requests and TensorFlow's scores to this file (.npz)")
+    ] = None,
+    golden: Annotated[
+        Path | None, typer.Option(help="compare with such a file: no TensorFlow, no SavedModel, no spec")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send sampled requests to the served ensemble and to TensorFlow; fail if the scores differ."""
-    from bireme.verify.verify import Protocol
-    from bireme.verify.verify import verify as run
+    from bireme.verify import verify as run
+    from bireme.verify.text import as_data, as_text
 
-    urls: dict[Protocol, str] = {}
+    if (spec is None) == (golden is None) or (record is not None and golden is not None):
+        raise typer.BadParameter("give a build spec, or --golden FILE instead of one")
+    urls: dict[run.Protocol, str] = {}
     if url:
         if protocol is ProtocolName.both:
             raise typer.BadParameter("--url needs --protocol grpc or --protocol http")
         urls["grpc" if protocol is ProtocolName.grpc else "http"] = url
-    with _err.status("loading TensorFlow") as status:
-        results = run(
-            spec,
-            repository,
-            urls,
-            requests,
-            clients,
-            tolerance,
-            lambda what, done, total: status.update(f"{what}: {done} of {total}"),
-        )
+    with _err.status("loading") as status:
+
+        def progress(what: str, done: int, total: int) -> None:
+            status.update(f"{what}: {done} of {total}")
+
+        if spec is not None and record is not None:
+            written = run.record(spec, repository, record, requests, progress)
+            print(f"{record}: {len(written.requests):,} requests and the original model's scores")
+            return
+        if golden is not None:
+            results = run.verify_golden(golden, repository, urls, clients, tolerance, progress)
+        else:
+            assert spec is not None
+            results = run.verify(spec, repository, urls, requests, clients, tolerance, progress)
     if protocol is not ProtocolName.both:
         results = [result for result in results if result.protocol == protocol.value]
-    if as_json:
-        print(json.dumps([result.as_data() for result in results], indent=1))
-        return
-    for result in results:
-        print(
-            f"{result.protocol}: {result.requests:,} requests from {clients} clients,"
-            f" N {min(result.counts)} to {max(result.counts)}, {result.scores:,} scores:"
-            f" largest difference {result.max_difference:.1e} (relative {result.max_relative:.1e})"
-        )
-    by_limit: dict[Any, list[str]] = {}
-    for task, limit in results[0].tolerances.items():
-        by_limit.setdefault(limit, []).append(task)
-    for limit, tasks in by_limit.items():
-        of = f" of {', '.join(tasks)}" if len(by_limit) > 1 else ""
-        print(f"served scores{of} equal the original model's (tolerance {limit.value:.3g}: {limit.reason})")
+    print(json.dumps(as_data(results), indent=1) if as_json else as_text(results, clients))
 
 
 @app.command()

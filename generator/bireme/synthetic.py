@@ -55,7 +55,11 @@ def edge_counts(buckets: Sequence[int], listwise: bool = False) -> list[int]:
 
 
 def make_requests(
-    plan: Plan, words: Mapping[str, Sequence[bytes]], counts: Sequence[int], seed: int = 0
+    plan: Plan,
+    words: Mapping[str, Sequence[bytes]],
+    counts: Sequence[int],
+    seed: int = 0,
+    equal_lengths: bool = False,
 ) -> list[Request]:
     """One request for each entry of `counts`.
 
@@ -64,14 +68,21 @@ def make_requests(
         words: vocabulary file → its keys (bytes, or decimal text for integer keys).
         counts: N of each request.
         seed: same seed, same requests.
+        equal_lengths: give a sequence the same length in all of them, as users of one request must have.
     """
     rng = np.random.default_rng(seed)
-    return [_fitting(plan, words, count, rng) for count in counts]
+    shared: dict[str, int] = {}
+    return [_fitting(plan, words, count, rng, shared if equal_lengths else {}) for count in counts]
 
 
-def _fitting(plan: Plan, words: Mapping[str, Sequence[bytes]], count: int, rng: np.random.Generator) -> Made:
+def _fitting(
+    plan: Plan,
+    words: Mapping[str, Sequence[bytes]],
+    count: int,
+    rng: np.random.Generator,
+    lengths: dict[str, int],
+) -> Made:
     """A request whose derived values the model can take; others are drawn anew, a few times."""
-    lengths: dict[str, int] = {}
     request = _request(plan, words, count, rng, lengths)
     for _ in range(_ATTEMPTS):
         refused = sorted(refused_rows(plan, words, request))

@@ -45,7 +45,7 @@ from bireme.requests import Request
 from bireme.spec import BuildSpec, Contract, Target
 from bireme_runtime.plan import Feature, Plan, Side
 
-__all__ = ["Compiled", "compile_model"]
+__all__ = ["Compiled", "compile_model", "hash_folder"]
 
 Progress = Callable[[str], None]
 _GRAPH_PASSES = {"unroll": unroll, "trim": trim, "fold": fold, "batchnorm": fold_batchnorm, "merge": merge}
@@ -187,7 +187,7 @@ def compile_model(
         differences=differences,
         nodes=nodes,
         example=samples.example,
-        source={"saved_model_sha256": _hash_folder(spec.saved_model), "signature": spec.signature},
+        source={"saved_model_sha256": hash_folder(spec.saved_model), "signature": spec.signature},
     )
 
 
@@ -257,7 +257,7 @@ def _plan(contract: Contract, cut: Split) -> Plan:
     )
 
 
-def _hash_folder(folder: Path) -> str:
+def hash_folder(folder: Path) -> str:
     """SHA-256 over names and contents; the fingerprint of a SavedModel without its path or times."""
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "fingerprint.pb"):

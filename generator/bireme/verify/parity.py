@@ -15,7 +15,7 @@ from bireme.errors import BiremeError, VerifyError
 from bireme.requests import Request, count_candidates, to_tensors
 from bireme.verify.tolerance import Tolerance
 
-__all__ = ["Parity", "compare_served"]
+__all__ = ["Parity", "compare_served", "stack_users"]
 
 Array = np.ndarray[Any, Any]
 Scores = dict[str, Array]
@@ -27,7 +27,8 @@ class Parity:
 
     Args:
         protocol: "grpc" or "http".
-        requests: how many were compared.
+        requests: how many were compared; each user of a request of several counts as one.
+        together: how many requests of several users were among what was sent.
         scores: how many scores they held.
         differences: task → largest |served − original|, and the index of the request that has it.
         max_relative: largest difference relative to the original score (at least 1e-12).
@@ -38,6 +39,7 @@ class Parity:
 
     protocol: str
     requests: int = 0
+    together: int = 0
     scores: int = 0
     differences: dict[str, tuple[float, int]] = field(default_factory=dict)
     max_relative: float = 0.0
@@ -50,7 +52,7 @@ class Parity:
         """The largest of all tasks."""
         return max((difference for difference, _ in self.differences.values()), default=0.0)
 
-    def add(self, index: int, served: Scores, expected: Scores) -> None:
+    def add(self, index: int, served: Scores, expected: Mapping[str, Array]) -> None:
         """Take one request into account."""
         for task, wanted in expected.items():
             shape = served[task].shape if task in served else None
@@ -72,7 +74,7 @@ class Parity:
 
     def as_data(self) -> dict[str, Any]:
         """As JSON values."""
-        keys = ("protocol", "requests", "scores", "max_difference", "max_relative")
+        keys = ("protocol", "requests", "together", "scores", "max_difference", "max_relative")
         return {
             **{key: getattr(self, key) for key in keys},
             "tasks": {
@@ -115,9 +117,10 @@ def compare_served(
     connect: Callable[[], RankingClient],
     protocol: Literal["grpc", "http"],
     requests: Sequence[Request],
-    expected: Sequence[Scores],
+    expected: Sequence[Mapping[str, Array]],
     clients: int,
     progress: Callable[[int], None] = lambda _: None,
+    together: Sequence[Sequence[int]] = (),
 ) -> Parity:
     """Send every request once, from several clients in parallel, and compare.
 
@@ -128,24 +131,31 @@ def compare_served(
         expected: the original model's scores for each, task → [N].
         clients: how many threads.
         progress: called with the number of finished requests.
+        together: indices of requests that are also sent as the users of one.
     """
     parity = Parity(protocol)
-    work: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for index in range(len(requests)):
-        work.put(index)
+    work: queue.SimpleQueue[Sequence[int]] = queue.SimpleQueue()
+    for indices in _mixed([[index] for index in range(len(requests))], together):
+        work.put(indices)
     lock = threading.Lock()
     ends: list[str] = []
 
-    def answer(client: RankingClient, index: int) -> None:
+    def answer(client: RankingClient, indices: Sequence[int]) -> None:
         try:
-            tensors = to_tensors(client.features, requests[index])
-            served = {task: scores[0] for task, scores in client.infer(tensors).items()}
+            tensors = stack_users([to_tensors(client.features, requests[index]) for index in indices])
+            served = client.infer(tensors)
         except Exception as error:  # whatever went wrong, this request was not answered
+            users = f"{len(indices)} users, " if len(indices) > 1 else ""
             with lock:
-                parity.failures[index] = f"{_text(error)} (N = {count_candidates(requests[index])})"
+                parity.failures[indices[0]] = (
+                    f"{_text(error)} ({users}N = {count_candidates(requests[indices[0]])})"
+                )
         else:
             with lock:
-                parity.add(index, served, expected[index])
+                parity.together += len(indices) > 1
+                for user, index in enumerate(indices):
+                    mine = {task: scores[user] for task, scores in served.items() if user < len(scores)}
+                    parity.add(index, mine, expected[index])
         progress(parity.requests + len(parity.failures))
 
     def run() -> None:
@@ -164,8 +174,28 @@ def compare_served(
     for thread in threads:
         thread.join()
     while not work.empty():  # every client ended before the work did
-        parity.failures[work.get_nowait()] = ends[-1]
+        parity.failures[work.get_nowait()[0]] = ends[-1]
     return parity
+
+
+def stack_users(requests: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """The tensors of one request that holds the users of several, in their order.
+
+    Args:
+        requests: feature → [1, …]; all with the same features and shapes.
+    """
+    first, *others = requests
+    if not others:
+        return dict(first)
+    return {name: np.concatenate([request[name] for request in requests]) for name in first}
+
+
+def _mixed(singles: list[Sequence[int]], groups: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """Groups spread evenly among single requests."""
+    mixed, step = list(singles), max(1, len(singles) // (len(groups) + 1))
+    for number, group in enumerate(groups):
+        mixed.insert(min(len(mixed), (number + 1) * (step + 1) - 1), group)
+    return mixed
 
 
 def _text(error: Exception) -> str:

@@ -1,31 +1,35 @@
-"""`bireme verify`: the served ensemble against the SavedModel it was built from."""
+"""`bireme verify`: the served ensemble against the SavedModel it was built from, or against a golden file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from bireme.client import RankingClient
 from bireme.emitter.manifest import check_repository, plan_folder, read_manifest
 from bireme.errors import VerifyError
 from bireme.losses import Loss
-from bireme.requests import Request, read_requests, to_rows
+from bireme.requests import read_requests
 from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
-from bireme.verify.parity import Parity, Scores, compare_served
-from bireme.verify.sampling import sample_requests
+from bireme.verify.golden import Golden, read_golden, refuse_other_build, write_golden
+from bireme.verify.original import original_scores, require_same_model
+from bireme.verify.parity import Parity, compare_served
+from bireme.verify.sampling import sample_requests, sample_together
 from bireme.verify.tolerance import choose_tolerances
-from bireme_runtime.plan import IntVocabulary, Plan, Vocabulary
-from bireme_runtime.vocabulary import IntVocabulary as IntVocabularyFile
-from bireme_runtime.vocabulary import Vocabulary as VocabularyFile
+from bireme.verify.vocabularies import read_vocabularies
+from bireme_runtime.plan import Plan
 
-__all__ = ["Protocol", "read_vocabularies", "verify"]
+__all__ = ["Protocol", "read_vocabularies", "record", "verify", "verify_golden"]
 
 Protocol = Literal["grpc", "http"]
+Progress = Callable[[str, int, int], None]
+
+
+def _quiet(_what: str, _done: int, _total: int) -> None:
+    """Progress that nobody reads."""
 
 
 def verify(
@@ -35,7 +39,7 @@ def verify(
     count: int,
     clients: int,
     tolerance: float | None = None,
-    progress: Callable[[str, int, int], None] = lambda *_: None,
+    progress: Progress = _quiet,
 ) -> list[Parity]:
     """Compare served scores with TensorFlow's.
 
@@ -44,7 +48,7 @@ def verify(
         repository: the emitted repository; its plan says what to sample.
         urls: protocol → `host:port`. Empty: the server is started for the purpose, on free ports, and both
             protocols are used.
-        count: requests per protocol.
+        count: requests per protocol; on a GPU repository requests of several users come on top.
         clients: parallel clients.
         tolerance: largest allowed |served − original|; None: what the build allowed, see tolerance.py.
         progress: called with (what, done, total).
@@ -57,15 +61,103 @@ def verify(
         BiremeError: whatever is missing to get that far.
     """
     spec = read_spec(spec_path)
-    check_repository(repository, spec.model)
-    manifest = read_manifest(repository, spec.model)
+    manifest = _manifest(repository, spec.model)
     _check_spec(spec, manifest)
-    losses = [Loss.model_validate(loss) for loss in manifest.get("losses", [])]
+    golden = _sample(spec, repository, manifest, count, manifest["target"] != "cpu", progress)
+    return _compare(golden, repository, manifest, urls, clients, tolerance, progress)
+
+
+def record(spec_path: Path, repository: Path, path: Path, count: int, progress: Progress = _quiet) -> Golden:
+    """Write what `verify` would send and what the original model answers, for a host without TensorFlow.
+
+    Args:
+        spec_path: the build spec.
+        repository: what was built from it, for any target: its plan says what to sample.
+        path: the golden file to write.
+        count: requests; some of several users come on top.
+        progress: called with (what, done, total).
+
+    Raises:
+        VerifyError: the SavedModel or the spec has changed since the build, or the file cannot be written.
+        BiremeError: whatever is missing to get that far.
+    """
+    spec = read_spec(spec_path)
+    manifest = _manifest(repository, spec.model)
+    _check_spec(spec, manifest)
+    require_same_model(spec, manifest["source"].get("saved_model_sha256"))
+    golden = _sample(spec, repository, manifest, count, True, progress)
+    write_golden(golden, path)
+    return golden
+
+
+def verify_golden(
+    path: Path,
+    repository: Path,
+    urls: dict[Protocol, str],
+    clients: int,
+    tolerance: float | None = None,
+    progress: Progress = _quiet,
+) -> list[Parity]:
+    """Compare served scores with recorded ones; needs neither TensorFlow nor the SavedModel nor the spec.
+
+    Args:
+        path: the golden file.
+        repository: built from the same SavedModel and spec, for any target.
+        urls: as for `verify`.
+        clients: parallel clients.
+        tolerance: as for `verify`.
+        progress: called with (what, done, total).
+
+    Returns:
+        One result a protocol.
+
+    Raises:
+        VerifyError: a difference, a request that failed, or a golden file of another build.
+        BiremeError: whatever is missing to get that far.
+    """
+    golden = read_golden(path)
+    manifest = _manifest(repository, golden.model)
+    refuse_other_build(golden, path, manifest)
+    return _compare(golden, repository, manifest, urls, clients, tolerance, progress)
+
+
+def _manifest(repository: Path, model: str) -> dict[str, Any]:
+    check_repository(repository, model)
+    return read_manifest(repository, model)
+
+
+def _sample(
+    spec: BuildSpec,
+    repository: Path,
+    manifest: Mapping[str, Any],
+    count: int,
+    several_users: bool,
+    progress: Progress,
+) -> Golden:
+    """Sampled requests with TensorFlow's scores."""
     folder = plan_folder(repository, spec.model)
     plan = Plan.read(folder / "plan.json")
+    words = read_vocabularies(plan, folder)
     recorded = read_requests(spec.samples, spec.user) if spec.samples is not None else []
-    requests = sample_requests(plan, read_vocabularies(plan, folder), recorded, count)
-    expected = _original_scores(spec_path, plan, requests, progress)
+    requests = sample_requests(plan, words, recorded, count)
+    together = []
+    for group in sample_together(plan, words, manifest["max_users"]) if several_users else ():
+        together.append(list(range(len(requests), len(requests) + len(group))))
+        requests.extend(group)
+    scores = original_scores(spec, plan, requests, progress)
+    return Golden(spec.model, manifest["source"], requests, scores, together)
+
+
+def _compare(
+    golden: Golden,
+    repository: Path,
+    manifest: Mapping[str, Any],
+    urls: dict[Protocol, str],
+    clients: int,
+    tolerance: float | None,
+    progress: Progress,
+) -> list[Parity]:
+    losses = [Loss.model_validate(loss) for loss in manifest.get("losses", [])]
     results = []
     with nullcontext() if urls else TritonServer(repository) as server:
         if server is not None:
@@ -73,13 +165,17 @@ def verify(
         for protocol, url in urls.items():
 
             def connect(url: str = url, protocol: Protocol = protocol) -> RankingClient:
-                return RankingClient(url, spec.model, protocol)
+                return RankingClient(url, golden.model, protocol)
 
             def report(done: int, protocol: Protocol = protocol) -> None:
-                progress(f"served over {protocol}", done, len(requests))
+                progress(f"served over {protocol}", done, len(golden.requests))
 
-            results.append(compare_served(connect, protocol, requests, expected, clients, report))
-    tolerances = choose_tolerances(tolerance, losses, expected)
+            results.append(
+                compare_served(
+                    connect, protocol, golden.requests, golden.scores, clients, report, golden.together
+                )
+            )
+    tolerances = choose_tolerances(tolerance, losses, golden.scores)
     for result in results:
         result.require(tolerances)
     return results
@@ -97,36 +193,3 @@ def _check_spec(spec: BuildSpec, manifest: Mapping[str, Any]) -> None:
                 f"the repository was built with {built.get(name)}, the spec now says {wanted}",
                 "run `bireme build` again",
             )
-
-
-def read_vocabularies(plan: Plan, folder: Path) -> dict[str, list[bytes]]:
-    """Vocabulary file → its keys, from the emitted files."""
-    words = {}
-    for step in plan.steps:
-        if isinstance(step, Vocabulary):
-            words[step.file] = VocabularyFile.load(folder / step.file).keys()
-        elif isinstance(step, IntVocabulary):
-            words[step.file] = [b"%d" % key for key in IntVocabularyFile.load(folder / step.file).keys]
-    return words
-
-
-def _original_scores(
-    spec_path: Path, plan: Plan, requests: Sequence[Request], progress: Callable[[str, int, int], None]
-) -> list[Scores]:
-    """The SavedModel's scores, request by request: a sequence has the length that was sent."""
-    from bireme.compiler.load import SavedModel, fill_unused  # TensorFlow, only now
-
-    spec = read_spec(spec_path)
-    model = SavedModel(spec.saved_model, spec.signature, spec.padding)
-    names = spec.outputs or {name: name for name in model.outputs}
-    scores: list[Scores] = []
-    for number, request in enumerate(requests, start=1):
-        rows: dict[str, Any] = fill_unused(model, to_rows(plan.features, request))
-        predicted = model.predict(rows)
-        scores.append({task: np.asarray(predicted[name]).reshape(-1) for task, name in names.items()})
-        progress("original model", number, len(requests))
-    if not all(np.isfinite(array).all() for entry in scores for array in entry.values()):
-        raise VerifyError(
-            str(spec.saved_model), "gives NaN or infinite scores on sample requests", "check the model"
-        )
-    return scores
