@@ -163,6 +163,7 @@ lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/mypy
 	$(BIN)/mypy backends/python/preprocess/model.py
 	$(BIN)/mypy backends/python/dnn/model.py
+	$(BIN)/mypy backends/python/dnn_gpu/model.py
 	$(BIN)/mypy backends/python/fused/model.py
 	MYPYPATH=perf $(BIN)/mypy perf/*.py perf/*/*.py
 

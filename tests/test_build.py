@@ -166,6 +166,7 @@ def test_layout_of_the_spec_and_of_the_call(make_spec, tmp_path):
     ("options", "message"),
     [
         ({"target": "gpu"}, "shop: layout: fused is for the cpu target, not for gpu"),
+        ({"target": "gpu-python"}, "shop: layout: fused is for the cpu target, not for gpu-python"),
         ({"user_ahead": True}, "shop: layout: fused has one model, and the user side ahead of time needs"),
     ],
 )

@@ -22,3 +22,13 @@ def test_an_absolute_repository_is_mounted_as_it_is_and_a_gpu_needs_its_engine(t
     assert f"{tmp_path}/obd_dnn/1/BUILD_PLAN.txt" in text
     assert "--gpus=1" in text
     assert "bin/tritonserver" not in text  # the embedded server has no TensorRT backend
+
+
+def test_a_plan_in_a_python_model_is_served_here_once_its_engine_is_built():
+    text = howto("obd", Path("model_repository"), "gpu-python", Path("bin"))
+    engine, serve = (
+        text.index(f"bin/bireme {verb} --repository model_repository") for verb in ("engine", "serve")
+    )
+    assert engine < serve
+    assert "tensorrt" in text
+    assert "--model-load-thread-count=1" in text

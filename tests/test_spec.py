@@ -180,6 +180,10 @@ def test_names_that_follow_from_a_contract():
     assert contract.postprocess == "shop_postprocess"
     assert contract.max_candidates == 32
     assert contract.handover == "float32"
+    targets = {"cpu": (False, False), "gpu": (True, True), "gpu-python": (True, False)}
+    for target, (on_gpu, padded) in targets.items():
+        made = contract.model_copy(update={"target": target})
+        assert (made.on_gpu, made.padded) == (on_gpu, padded)
 
 
 def test_precision_has_fields_of_its_own(tmp_path):

@@ -50,7 +50,7 @@ def build(
     Args:
         spec_path: the build spec (YAML).
         repository: the model repository; other models in it are not touched.
-        target: "cpu" (embedded server) or "gpu" (`tensorrt_plan`).
+        target: "cpu" (embedded server), "gpu" (`tensorrt_plan`) or "gpu-python" (the plan in a Python model).
         progress: called with the name of each pass.
         user_ahead: also write `<model>_user` and `<model>_slice`.
         arch: architecture of the machine that will serve, "x86_64" or "aarch64"; default: this one's. Only
@@ -109,7 +109,7 @@ def build(
             # After report.json and report.html, which hold no times: equal input gives equal bytes.
             progress("user_ahead: timing")
             add_timing(report["user_ahead"], compiled, ahead, scratch)
-        return Built(spec.model, folders, report, explain(instances, spec), notes)
+        return Built(spec.model, folders, report, explain(instances, spec, target), notes)
 
 
 def _check_layout(spec: BuildSpec, target: Target, user_ahead: bool) -> None:

@@ -42,6 +42,7 @@ class TargetName(str, Enum):
 
     cpu = "cpu"
     gpu = "gpu"
+    gpu_python = "gpu-python"
 
 
 class LayoutName(str, Enum):
@@ -101,7 +102,11 @@ def build(
     spec: Annotated[Path, typer.Argument(help="the build spec (YAML)")],
     repository: Repository = Path("model_repository"),
     target: Annotated[
-        TargetName, typer.Option(help="cpu: embedded server; gpu: tensorrt_plan")
+        TargetName,
+        typer.Option(
+            help="cpu: embedded server; gpu: tensorrt_plan on NVIDIA's C++ backend;"
+            " gpu-python: the same plan in a Python model"
+        ),
     ] = TargetName.cpu,
     user_ahead: UserAhead = False,
     arch: Arch = None,

@@ -23,7 +23,9 @@ from bireme_runtime.plan import Feature
 
 __all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Layout", "Target", "read_spec"]
 
-Target = Literal["cpu", "gpu"]
+Target = Literal["cpu", "gpu", "gpu-python"]
+"""Where the dense network runs. cpu: ONNX Runtime; gpu: a TensorRT plan on NVIDIA's C++ backend; gpu-python: the
+same plan in a Python-backend model, where that backend is not to be had."""
 Layout = Literal["ensemble", "fused"]
 
 #: Parameter of the ensemble's config that holds its features as JSON: dims alone do not tell a user's
@@ -87,8 +89,8 @@ class BuildSpec(BaseModel):
     preprocess_instances: StrictInt | None = Field(default=None, ge=1, le=256)
     """Processes of the feature and embedding step. None: by the cores."""
     dnn_instances: StrictInt | None = Field(default=None, ge=1, le=256)
-    """Processes of the dense network, or of the fused model; gpu target: contexts on each GPU. None: by the
-    cores (gpu: 2)."""
+    """Processes of the dense network, or of the fused model; gpu target: contexts on each GPU; gpu-python
+    target: processes on each GPU. None: by the cores (gpu: 2, gpu-python: 4)."""
     dnn_threads: StrictInt | None = Field(default=None, ge=1, le=256)
     """Threads of each DNN process of the cpu target. None: by the cores."""
     storage: Storage | dict[str, Storage] = "float32"
@@ -100,7 +102,7 @@ class BuildSpec(BaseModel):
     """Sample requests (JSON lines of {user, items}), relative to the spec file. Used to check every pass, and
     to judge precision and storage; {labels: {task: [0, 1, …]}} beside them makes AUC that of the clicks."""
     precision: PrecisionSpec = PrecisionSpec()
-    """How the dense network is typed: FP16 by search for the gpu target, FP32 else."""
+    """How the dense network is typed: FP16 by search where a GPU computes it, FP32 else."""
 
     layout: Layout = "ensemble"
     """ensemble: a Triton model for every step. fused: all steps in one model, without the hops (cpu only)."""
@@ -156,6 +158,19 @@ class Contract(BaseModel):
     """fused: one model, called `model`, does what `preprocess` and `dnn` do."""
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether the dense network is a TensorRT plan, whoever executes it."""
+        return self.target != "cpu"
+
+    @property
+    def padded(self) -> bool:
+        """Whether `preprocess` pads candidates to a bucket and `postprocess` trims the scores.
+
+        A network in a Python-backend model pads and trims by itself, on a CPU and on a GPU.
+        """
+        return self.target == "gpu"
+
+    @property
     def preprocess(self) -> str:
         """Model name of the feature and embedding step."""
         return f"{self.model}_preprocess"
@@ -167,7 +182,7 @@ class Contract(BaseModel):
 
     @property
     def postprocess(self) -> str:
-        """Model name of the step that trims bucket padding (gpu target only)."""
+        """Model name of the step that trims bucket padding (only where `padded`)."""
         return f"{self.model}_postprocess"
 
     @property

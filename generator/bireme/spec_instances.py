@@ -17,6 +17,7 @@ class Instances(BaseModel):
     preprocess: int = 1
     """Processes of `<model>_preprocess`; 0: the layout has none."""
     dnn: int = 1
-    """cpu target: processes of `<model>_dnn`, or of the fused model. gpu target: contexts on each GPU."""
+    """Processes of `<model>_dnn`, or of the fused model; on each GPU for the gpu-python target, and contexts
+    on each GPU for the gpu target."""
     dnn_threads: int | None = None
-    """cpu target: threads of ONNX Runtime in each DNN process. gpu target: None."""
+    """cpu target: threads of ONNX Runtime in each DNN process. On a GPU: None."""

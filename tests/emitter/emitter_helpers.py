@@ -24,6 +24,7 @@ FEATURES = (
 INSTANCES = {
     "cpu": Instances(cores=2, preprocess=1, dnn=1, dnn_threads=1),
     "gpu": Instances(cores=16, preprocess=4, dnn=2),
+    "gpu-python": Instances(cores=16, preprocess=4, dnn=4),
 }
 
 
@@ -37,7 +38,7 @@ def make_contract(target: str = "cpu", **changes: Any) -> Contract:
         "buckets": (4, 16),
         "max_users": 6,
         "target": target,
-        "handover": "float16" if target == "gpu" else "float32",
+        "handover": "float32" if target == "cpu" else "float16",
         "instances": INSTANCES[target],
     }
     return Contract(**(values | changes))
@@ -62,7 +63,7 @@ def make_plan(contract: Contract) -> Plan:
         item_width=contract.item_width,
         handover=contract.handover,
         buckets=contract.buckets,
-        pad=contract.target == "gpu",
+        pad=contract.padded,
     )
 
 

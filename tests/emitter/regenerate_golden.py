@@ -9,7 +9,7 @@ from emitter_helpers import make_contract
 from bireme.emitter.configs import model_configs
 from bireme.emitter.render import render
 
-for target in ("cpu", "gpu"):
+for target in ("cpu", "gpu", "gpu-python"):
     folder = Path(__file__).parent / "golden" / target
     folder.mkdir(parents=True, exist_ok=True)
     for config in model_configs(make_contract(target, max_users=2)):

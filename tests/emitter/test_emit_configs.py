@@ -34,7 +34,7 @@ def inputs(config: ModelConfig) -> dict[str, tuple[str, list[int], bool, bool]]:
     }
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_features_become_inputs_without_the_users_dimension(target: str) -> None:
     preprocess = configs(target)["_preprocess"]
     assert inputs(preprocess) == {
@@ -65,7 +65,7 @@ def test_every_dtype_of_a_feature_has_its_wire_type(dtype: str, wire: str) -> No
 
 
 @pytest.mark.parametrize(("side", "dims"), [("user", [-1]), ("item", [-1, -1])])
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_a_length_that_is_filled_up_is_no_length_for_triton(target: str, side: Side, dims: list[int]) -> None:
     """Triton would refuse a shorter sequence before `preprocess` could fill it up."""
     others = make_contract(target).features
@@ -74,7 +74,7 @@ def test_a_length_that_is_filled_up_is_no_length_for_triton(target: str, side: S
     assert inputs(made[""])["f"][:2] == ("TYPE_INT64", dims)
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_every_input_reaches_preprocess_which_names_a_missing_one(target: str) -> None:
     made = configs(target)
     for name in ("", "_preprocess"):
@@ -118,7 +118,29 @@ def test_gpu_pads_in_preprocess_and_trims_in_a_model_that_cannot_batch() -> None
     assert [(out.name, list(out.dims)) for out in trim.output] == [("ctr", [-1, -1]), ("cvr", [-1, -1])]
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_a_gpu_without_its_cpp_backend_has_two_python_steps() -> None:
+    made = configs("gpu-python")
+    assert list(made) == ["_preprocess", "_dnn", ""]
+    assert [out.name for out in made["_preprocess"].output] == ["user", "items"]  # no count: it does not pad
+    dnn = made["_dnn"]
+    assert (dnn.backend, dnn.platform) == ("python", "")
+    assert [(group.kind, group.count) for group in dnn.instance_group] == [(ModelInstanceGroup.KIND_GPU, 4)]
+    assert inputs(dnn) == {
+        "user": ("TYPE_FP16", [8], False, False),
+        "items": ("TYPE_FP16", [-1, 9], True, False),
+    }
+    assert dnn.HasField("dynamic_batching")
+    assert not dnn.HasField("optimization")  # the Python backend would ignore it
+    parameters = {name: value.string_value for name, value in dnn.parameters.items()}
+    assert parameters == {
+        "buckets": "4,16",
+        "graphs": "1x4,1x16,2x4,2x16,4x4,4x16,6x4,6x16",
+        "lanes": "2",
+    }
+    assert configs("gpu-python", listwise=True)["_dnn"].parameters["listwise"].string_value == "true"
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_the_ensemble_is_last_and_has_no_batching_or_instances(target: str) -> None:
     ensemble = list(configs(target).values())[-1]
     assert ensemble.name == "shop"
@@ -128,7 +150,7 @@ def test_the_ensemble_is_last_and_has_no_batching_or_instances(target: str) -> N
     assert not ensemble.HasField("optimization")
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 @given(
     features=st.lists(NAMES | CLASHING, min_size=1, max_size=8, unique=True),
     tasks=st.lists(NAMES | CLASHING, min_size=1, max_size=4, unique=True),
@@ -174,11 +196,11 @@ def test_the_fused_model_takes_and_gives_what_the_ensemble_does() -> None:
     assert configs("cpu", layout="fused", listwise=True)[""].parameters["listwise"].string_value == "true"
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_where_nothing_of_the_user_is_handed_over_there_is_no_such_tensor(target: str) -> None:
     made = configs(target, user_width=0)
     assert [tensor.name for tensor in made["_dnn"].input] == ["items"]
-    handed = {"cpu": ["items"], "gpu": ["items", "n"]}[target]
+    handed = ["items", "n"] if target == "gpu" else ["items"]
     assert [tensor.name for tensor in made["_preprocess"].output] == handed
     for graph in made["_dnn"].optimization.cuda.graph_spec:
         assert set(graph.input) == set(graph.graph_lower_bound.input) == {"items"}

@@ -40,9 +40,10 @@ def test_the_rule_for_the_cpu(cores: int, numbers: tuple[int, int, int]) -> None
     assert chosen.cores == cores
 
 
+@pytest.mark.parametrize(("target", "dnn"), [("gpu", 2), ("gpu-python", 4)])
 @pytest.mark.parametrize(("cores", "preprocess"), [(1, 1), (4, 1), (8, 2), (16, 4), (64, 16)])
-def test_the_rule_for_the_gpu(cores: int, preprocess: int) -> None:
-    assert choose_instances(spec(), "gpu", cores) == Instances(cores=cores, preprocess=preprocess, dnn=2)
+def test_the_rule_for_the_gpu(target: Target, dnn: int, cores: int, preprocess: int) -> None:
+    assert choose_instances(spec(), target, cores) == Instances(cores=cores, preprocess=preprocess, dnn=dnn)
 
 
 def test_more_cores_never_mean_less() -> None:
@@ -89,7 +90,7 @@ def test_overrides_of_the_fused_layout() -> None:
     given = spec(layout="fused", cores=16, dnn_instances=2, preprocess_instances=3)
     chosen = choose_instances(given, "cpu", 1)
     assert chosen == Instances(cores=16, preprocess=0, dnn=2, dnn_threads=4)
-    assert explain(chosen, given) == (
+    assert explain(chosen, given, "cpu") == (
         "instances for 16 cores (as the spec says): 2 processes of 4 threads;"
         " `preprocess_instances` has no meaning in the fused layout"
     )
@@ -125,11 +126,16 @@ def test_overrides_of_the_gpu_target() -> None:
             "instances for 1 core (as the spec says): 1 preprocess process, 2 DNN contexts a GPU;"
             " `dnn_threads` has no meaning on a GPU",
         ),
+        (
+            {"cores": 8},
+            "gpu-python",
+            "instances for 8 cores (as the spec says): 2 preprocess processes, 4 DNN processes a GPU",
+        ),
     ],
 )
 def test_the_build_says_what_it_assumes(fields: dict[str, int], target: Target, line: str) -> None:
     given = spec(**fields)
-    assert explain(choose_instances(given, target, 2), given) == line
+    assert explain(choose_instances(given, target, 2), given, target) == line
 
 
 def read(repository: Path, model: str) -> Any:

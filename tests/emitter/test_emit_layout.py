@@ -47,7 +47,7 @@ GPU_TREE = CPU_TREE | {
     "shop_dnn": {"config.pbtxt", "1/model.onnx", "1/BUILD_PLAN.txt"},
     "shop_postprocess": {"config.pbtxt", "1/model.onnx"},
 }
-
+GPU_PYTHON_TREE = CPU_TREE | {"shop_dnn": CPU_TREE["shop_dnn"] | {"1/BUILD_PLAN.txt"}}
 
 FUSED_TREE = {
     "shop": CPU_TREE["shop"] - {"1/README.txt"} | CPU_TREE["shop_preprocess"] | CPU_TREE["shop_dnn"],
@@ -62,7 +62,9 @@ def files(repository: Path) -> dict[str, set[str]]:
     }
 
 
-@pytest.mark.parametrize(("target", "expected"), [("cpu", CPU_TREE), ("gpu", GPU_TREE)])
+@pytest.mark.parametrize(
+    ("target", "expected"), [("cpu", CPU_TREE), ("gpu", GPU_TREE), ("gpu-python", GPU_PYTHON_TREE)]
+)
 def test_every_file_lies_where_triton_looks_for_it(
     repository: Path, target: str, expected: dict[str, set[str]]
 ) -> None:
@@ -109,7 +111,7 @@ def test_without_an_example_there_is_no_example_file(repository: Path) -> None:
     assert not (repository / "shop/example_request.json").exists()
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_building_twice_gives_identical_trees_without_machine_paths(tmp_path: Path, target: str) -> None:
     contract = make_contract(target)
     first, second = tmp_path / "a" / "models", tmp_path / "other" / "repository"
@@ -161,10 +163,18 @@ def test_two_ensembles_share_a_repository(repository: Path) -> None:
 
 
 def test_a_rebuild_for_the_other_target_leaves_no_part_behind(repository: Path) -> None:
-    for target, expected in (("gpu", GPU_TREE), ("cpu", CPU_TREE), ("gpu", GPU_TREE)):
+    trees = {"cpu": CPU_TREE, "gpu": GPU_TREE, "gpu-python": GPU_PYTHON_TREE}
+    for target in ("gpu", "cpu", "gpu", "gpu-python", "gpu", "cpu", "gpu-python"):
         contract = make_contract(target)
         emit(make_artifacts(contract), contract, repository)
-        assert files(repository) == expected
+        assert files(repository) == trees[target]
+
+
+def test_the_dense_network_has_the_model_py_of_its_target(repository: Path) -> None:
+    for target, source in (("cpu", b"# dnn\n"), ("gpu-python", b"# dnn_gpu\n")):
+        contract = make_contract(target)
+        emit(make_artifacts(contract), contract, repository)
+        assert (repository / "shop_dnn/1/model.py").read_bytes() == source
 
 
 def test_the_fused_layout_is_one_model(repository: Path) -> None:
@@ -187,9 +197,10 @@ def test_a_rebuild_in_the_other_layout_leaves_no_part_behind(repository: Path) -
 
 
 def test_fused_is_for_the_cpu_target_and_without_user_ahead(repository: Path) -> None:
-    contract = make_contract("gpu", layout="fused")
-    with pytest.raises(EmitError, match="shop: is fused for the gpu target"):
-        emit(make_artifacts(contract), contract, repository)
+    for target in ("gpu", "gpu-python"):
+        contract = make_contract(target, layout="fused")
+        with pytest.raises(EmitError, match=f"shop: is fused for the {target} target"):
+            emit(make_artifacts(contract), contract, repository)
     contract = make_contract(layout="fused")
     plan = make_plan(contract)
     ahead = UserAhead(plan, plan, b"", b"", "user_state", 4, (1,), (), ())

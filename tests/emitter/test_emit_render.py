@@ -38,7 +38,7 @@ NASTY = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_the_text_is_what_a_person_would_write(target: str) -> None:
     for config in model_configs(make_contract(target, max_users=2)):
         expected = (GOLDEN / target / f"{config.name}.pbtxt").read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def test_quoted_text_is_read_back_unchanged(text: str) -> None:
 
 
 @given(
-    target=st.sampled_from(["cpu", "gpu"]),
+    target=st.sampled_from(["cpu", "gpu", "gpu-python"]),
     names=st.lists(NAMES | NASTY, min_size=2, max_size=6, unique=True),
     length=st.sampled_from([None, -1, 7]),
     side=st.sampled_from(["user", "item"]),

@@ -69,7 +69,7 @@ def tensors(fields: object) -> dict[str, list[int]]:
 
 
 def test_every_model_comes_before_the_ensemble_that_uses_it() -> None:
-    for target in ("cpu", "gpu"):
+    for target in ("cpu", "gpu", "gpu-python"):
         assert tuple(configs(target)) == NAMES.all
         known = {"shop_postprocess"} if target == "gpu" else set()
         for name, config in configs(target).items():
@@ -77,7 +77,7 @@ def test_every_model_comes_before_the_ensemble_that_uses_it() -> None:
             known.add(name)
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_the_user_model_takes_user_features_and_caches_its_answers(target: str) -> None:
     all_of_them = configs(target)
     user = all_of_them[NAMES.user]
@@ -89,7 +89,7 @@ def test_the_user_model_takes_user_features_and_caches_its_answers(target: str) 
     assert tensors(all_of_them[NAMES.user_preprocess].output) == {"user": [8]}
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
 def test_a_slice_takes_the_state_and_item_features(target: str) -> None:
     piece = configs(target)[NAMES.slice]
     assert tensors(piece.input) == {"clicked": [-1], "price": [-1], "user_state": [-1]}
@@ -102,7 +102,7 @@ def test_a_slice_takes_the_state_and_item_features(target: str) -> None:
 
 
 def test_ensembles_map_every_tensor_that_their_steps_have() -> None:
-    for target in ("cpu", "gpu"):
+    for target in ("cpu", "gpu", "gpu-python"):
         known = configs(target)
         for name in (NAMES.user, NAMES.slice):
             for step in known[name].ensemble_scheduling.step:
@@ -131,6 +131,23 @@ def test_an_engine_for_each_part_with_graphs_of_both_inputs() -> None:
     # The state is FP32 wherever it is computed; what is handed over inside an ensemble is not.
     types = {tensor.name: tensor.data_type for tensor in known[NAMES.slice_dnn].input}
     assert types == {"user_state": 11, "items": 10}  # TYPE_FP32, TYPE_FP16
+
+
+def test_processes_on_a_gpu_capture_graphs_of_both_parts(repository: Path) -> None:
+    known = configs("gpu-python")
+    for name, graphs in (
+        (NAMES.user_dnn, "1,2,4,6"),
+        (NAMES.slice_dnn, "1x4,1x16,2x4,2x16,4x4,4x16,6x4,6x16"),
+    ):
+        assert known[name].backend == "python"
+        assert known[name].parameters["graphs"].string_value == graphs
+    assert [tensor.allow_ragged_batch for tensor in known[NAMES.slice_dnn].input] == [False, True]
+    assert "n" not in tensors(known[NAMES.slice_preprocess].output)
+    contract = make_contract("gpu-python")
+    emit(with_ahead(contract), contract, repository)
+    for name in (NAMES.user_dnn, NAMES.slice_dnn):
+        assert (repository / name / "1/model.py").read_bytes() == b"# dnn_gpu\n"
+        assert (repository / name / "1/BUILD_PLAN.txt").is_file()
 
 
 def test_tables_are_the_same_files_under_other_names(repository: Path) -> None:

@@ -93,7 +93,7 @@ def compile_model(
 
     Args:
         spec: the build spec.
-        target: "cpu" or "gpu"; decides who pads, and whether FP16 is worth while.
+        target: where the dense network will run; decides who pads, and whether FP16 is worth while.
         progress: called with each pass's name as it starts.
         scratch: an empty folder where tables and vocabularies are written for the check and then stay for
             whoever takes them over; None: a temporary one, and `Compiled.files` writes them anew.
@@ -141,7 +141,7 @@ def compile_model(
     rowwise = rows_first(converted, [b.name for b in cut.boundaries if b.side == "user"])
     progress("user_once")
     dense = user_once(rowwise, cut.boundaries, cut.user_width, cut.item_width, "float32", spec.listwise)
-    if target == "gpu":
+    if contract.on_gpu:
         require_strong_types(dense)  # before the search for a precision, which takes longer
 
     progress("check")
@@ -154,7 +154,7 @@ def compile_model(
         evidence = functools.cache(
             functools.partial(gather_evidence, spec.samples, plan, read_words(cut), folder, contract.tasks)
         )
-        if spec.precision.mode == "fp16" or (spec.precision.mode == "auto" and target == "gpu"):
+        if spec.precision.mode == "fp16" or (spec.precision.mode == "auto" and contract.on_gpu):
             progress("precision")
             precision = choose_precision(dense, spec.precision, evidence(), cut.boundaries)
             contract = contract.model_copy(update={"handover": precision.handover})
@@ -162,7 +162,7 @@ def compile_model(
             differences["precision"] = check_precision(
                 model, outputs, plan, precision.dense, evidence().requests, folder, spec.precision.tolerance
             )
-            if target == "gpu":
+            if contract.on_gpu:
                 require_strong_types(precision.dense)
         limits = Limits(**spec.storage_limits.model_dump())
         stored = store_tables(plan, cut, files, precision.dense, evidence, folder, spec.storage, limits)
@@ -252,7 +252,7 @@ def _plan(contract: Contract, cut: Split) -> Plan:
         item_width=cut.item_width,
         handover=contract.handover,
         buckets=contract.buckets,
-        pad=contract.target == "gpu",
+        pad=contract.padded,
         listwise=contract.listwise,
     )
 

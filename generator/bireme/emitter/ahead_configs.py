@@ -1,25 +1,25 @@
-"""What the config.pbtxt of the models of `--user-ahead` say; configs.py has the reasons that they share."""
+"""What the config.pbtxt of the models of `--user-ahead` say; configs*.py have the reasons that they share."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme.ahead import AheadNames, UserAhead
-from bireme.emitter.configs import (
+from bireme.emitter.config_parts import (
     WIRE,
+    DenseTensors,
     add_scores,
-    connect_scores,
+    dense_tensors,
+    describe_features,
     feature_inputs,
     merge_what_waits,
     on_cpu,
-    tensorrt,
 )
-from bireme.emitter.graphs import graphs, user_graphs
+from bireme.emitter.configs import connect_scores, network_config
 from bireme.emitter.tensors import COUNT, ITEMS, USER, padded_names, unused_all
-from bireme.spec import FEATURES_PARAMETER, Contract
+from bireme.spec import Contract
 from bireme_runtime.user_state import STATE_PARAMETER
 
 __all__ = ["ahead_configs"]
@@ -79,7 +79,7 @@ def _slice_preprocess(contract: Contract, ahead: UserAhead, names: AheadNames) -
     )
     _add_state_input(config, ahead, ragged=True)
     config.output.add(name=ITEMS, data_type=WIRE[contract.handover], dims=[-1, contract.item_width])
-    if contract.target == "gpu":
+    if contract.padded:
         config.output.add(name=COUNT, data_type="TYPE_INT32", dims=[1])
     _describe_state(config, ahead, names)
     return config
@@ -98,48 +98,24 @@ def _describe_state(config: ModelConfig, ahead: UserAhead, names: AheadNames) ->
     config.parameters[STATE_PARAMETER].string_value = json.dumps(described, sort_keys=True)
 
 
-def _python_dnn(name: str, contract: Contract) -> ModelConfig:
-    config = ModelConfig(name=name, backend="python", max_batch_size=contract.max_users)
-    on_cpu(config, contract.instances.dnn)
-    merge_what_waits(config)
-    config.parameters["buckets"].string_value = ",".join(map(str, contract.buckets))
-    config.parameters["intra_op_threads"].string_value = str(contract.instances.dnn_threads or 1)
-    return config
-
-
 def _user_dnn(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
-    if contract.target == "cpu":
-        config = _python_dnn(names.user_dnn, contract)
-    else:
-        config = tensorrt(names.user_dnn, contract)
-        for fewest, users in user_graphs(contract):
-            spec = config.optimization.cuda.graph_spec.add(batch_size=users)
-            spec.graph_lower_bound.batch_size = fewest
-            for shapes in (spec.input, spec.graph_lower_bound.input):
-                shapes[USER].dim.append(contract.user_width)
-    config.input.add(name=USER, data_type=WIRE[contract.handover], dims=[contract.user_width])
-    # FP32 even from a GPU: one row a user costs nothing, and what lies behind the cut sees the same numbers.
-    config.output.add(name=ahead.state, data_type="TYPE_FP32", dims=[ahead.width])
-    return config
+    tensors = DenseTensors(
+        inputs={USER: (WIRE[contract.handover], [contract.user_width])},
+        # FP32 even from a GPU: one row a user costs nothing, and what lies behind the cut sees the same.
+        outputs={ahead.state: ("TYPE_FP32", [ahead.width])},
+    )
+    return network_config(names.user_dnn, tensors, contract)
 
 
 def _slice_dnn(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
-    cpu = contract.target == "cpu"
-    if cpu:
-        config = _python_dnn(names.slice_dnn, contract)
-    else:
-        config = tensorrt(names.slice_dnn, contract)
-        for graph in graphs(contract):
-            spec = config.optimization.cuda.graph_spec.add(batch_size=graph.users)
-            spec.graph_lower_bound.batch_size = graph.fewest
-            for shapes in (spec.input, spec.graph_lower_bound.input):
-                shapes[ahead.state].dim.append(ahead.width)
-                shapes[ITEMS].dim.extend([graph.bucket, contract.item_width])
-    handover = WIRE[contract.handover]
-    config.input.add(name=ahead.state, data_type="TYPE_FP32", dims=[ahead.width])
-    config.input.add(name=ITEMS, data_type=handover, dims=[-1, contract.item_width], allow_ragged_batch=cpu)
-    add_scores(config, contract, [-1])
-    return config
+    tensors = DenseTensors(
+        inputs={
+            ahead.state: ("TYPE_FP32", [ahead.width]),
+            ITEMS: (WIRE[contract.handover], [-1, contract.item_width]),
+        },
+        outputs=dense_tensors(contract).outputs,
+    )
+    return network_config(names.slice_dnn, tensors, contract)
 
 
 def _user_ensemble(contract: Contract, ahead: UserAhead, names: AheadNames) -> ModelConfig:
@@ -188,6 +164,5 @@ def _ensemble(name: str, half: Contract) -> ModelConfig:
         max_batch_size=half.max_users,
         input=feature_inputs(half, ragged=False),
     )
-    described = [dataclasses.asdict(feature) for feature in half.features]
-    config.parameters[FEATURES_PARAMETER].string_value = json.dumps(described, sort_keys=True)
+    describe_features(config, half)
     return config

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 
 from bireme.ahead import AheadNames, UserAhead
 from bireme.emitter.artifacts import Writer
-from bireme.emitter.engine_note import Network, engine_note
+from bireme.emitter.engine_note import Network
+from bireme.emitter.network_files import network_files
 from bireme.emitter.tensors import ITEMS, USER
 from bireme.spec import Contract
 
@@ -38,7 +39,7 @@ def ahead_files(
     Args:
         contract: of the one-shot ensemble.
         ahead: what the compiler made.
-        sources: "preprocess", "dnn" → its model.py.
+        sources: "preprocess", and "dnn" unless a C++ backend runs it, → its model.py.
         runtime: the runtime's files, by their paths inside a model's folder.
         native: the same for the kernel's library, which only feature steps use.
     """
@@ -63,11 +64,7 @@ def ahead_files(
         ),
     )
     for network in networks:
-        models[network.name] = {"1/model.onnx": network.onnx}
-        if contract.target == "cpu":
-            models[network.name] |= {"1/model.py": sources["dnn"], **runtime}
-        else:
-            models[network.name]["1/BUILD_PLAN.txt"] = engine_note(contract, network).encode()
+        models[network.name] = network_files(contract, network, sources.get("dnn"), runtime)
     return models
 
 

@@ -65,7 +65,7 @@ def check_artifacts(artifacts: Artifacts, contract: Contract) -> None:
         "handover": (plan.handover, contract.handover),
         "buckets": (plan.buckets, contract.buckets),
         "listwise": (plan.listwise, contract.listwise),
-        "pad": (plan.pad, contract.target == "gpu"),
+        "pad": (plan.pad, contract.padded),
     }
     for name, (planned, agreed) in meant.items():
         if planned != agreed:

@@ -20,7 +20,7 @@ _RUNTIME = Path(bireme_runtime.__file__).parent
 
 
 def model_source(part: str) -> bytes:
-    """The `model.py` of one Python-backend model: "preprocess" or "dnn".
+    """The `model.py` of one Python-backend model: "preprocess", "dnn", "dnn_gpu" or "fused".
 
     Raises:
         EmitError: it is neither in a checkout nor in the installed package.

@@ -87,7 +87,7 @@ def check_contract(contract: Contract) -> None:
                 raise EmitError(where, "is no name that UTF-8 text can hold", "rename it in the model")
             if count > 1:
                 raise EmitError(where, f"occurs {count} times", f"give every {kind} a name of its own")
-    if contract.layout == "fused" and contract.target != "cpu":
+    if contract.layout == "fused" and contract.on_gpu:
         hint = "leave out `layout: fused`: TensorRT runs in a model of its own"
         raise EmitError(contract.model, f"is fused for the {contract.target} target", hint)
     if contract.user_width < 0 or contract.item_width < 1:

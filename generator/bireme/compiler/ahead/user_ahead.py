@@ -97,7 +97,7 @@ def compile_user_ahead(compiled: Compiled, spec: BuildSpec, scratch: Path | None
     )
     state = _state_name(compiled)
     networks = cut_at_frontier(compiled.dense, state, marks)
-    if compiled.contract.target == "gpu":
+    if compiled.contract.on_gpu:
         require_strong_types(networks.user)
         require_strong_types(networks.items)
     user_plan = half_plan(plan, "user", names.user)

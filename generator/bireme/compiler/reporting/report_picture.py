@@ -104,7 +104,7 @@ class Picture:
 
 def draw(report: dict[str, Any]) -> Picture:
     """The picture of a report (`report.as_data`)."""
-    engine = "TensorRT, GPU" if report["target"] == "gpu" else "ONNX Runtime, CPU"
+    engine = "ONNX Runtime, CPU" if report["target"] == "cpu" else "TensorRT, GPU"
     texts = (
         "features",
         "steps on the CPU",
