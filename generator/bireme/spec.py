@@ -24,8 +24,8 @@ from bireme_runtime.plan import Feature
 __all__ = ["FEATURES_PARAMETER", "BuildSpec", "Contract", "Layout", "Target", "read_spec"]
 
 Target = Literal["cpu", "gpu", "gpu-python"]
-"""Where the dense network runs. cpu: ONNX Runtime; gpu: a TensorRT plan on NVIDIA's C++ backend; gpu-python: the
-same plan in a Python-backend model, where that backend is not to be had."""
+"""Where the dense network runs. cpu: ONNX Runtime; gpu: a TensorRT plan on NVIDIA's C++ backend; gpu-python:
+the same plan in a Python-backend model, where that backend is not to be had."""
 Layout = Literal["ensemble", "fused"]
 
 #: Parameter of the ensemble's config that holds its features as JSON: dims alone do not tell a user's
