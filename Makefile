@@ -156,6 +156,31 @@ soak: $(SAVED_MODEL) ## 10 minutes at full load: memory of the server and its pr
 precision: $(INSTALLED) ## what FP16 costs in AUC and ranks, on models trained on the spot: table, JSON, picture
 	$(BIN)/python perf/precision.py --out perf/results/precision.json
 
+# Which Python runs the check: the one whose packages tritonserver's models find, TensorRT among them.
+GPU_PYTHON ?= $(BIN)/python
+# Seconds: make gpu-check BUDGET=300.
+BUDGET ?= 480
+
+.PHONY: gpu-prepare
+gpu-prepare: $(SAVED_MODEL) ## build, where TensorFlow is, what gpu-check needs: build/gpu/prepared
+	$(BIN)/python perf/gpu/prepare.py --out build/gpu/prepared
+
+.PHONY: gpu-check
+gpu-check: ## on a GPU machine: engines, tests, proof of scores and graphs, measurements, in BUDGET seconds
+	$(GPU_PYTHON) perf/gpu/check.py --prepared build/gpu/prepared --out perf/results --budget $(BUDGET)
+
+.PHONY: gpu-report
+gpu-report: ## docs/gpu-results.md and pictures from what gpu-check has measured
+	$(GPU_PYTHON) perf/gpu/plots.py --results perf/results/gpu.json
+	$(GPU_PYTHON) perf/gpu/report.py --results perf/results/gpu.json --out docs/gpu-results.md
+
+.PHONY: gpu-rehearse
+gpu-rehearse: $(SAVED_MODEL) ## gpu-check without a GPU, on the cpu target with small loads
+	$(BIN)/python perf/gpu/prepare.py --out build/gpu_rehearsal/prepared --target cpu --cores 2 \
+		--network 64 100 200 --example 20
+	$(BIN)/python perf/gpu/check.py --prepared build/gpu_rehearsal/prepared --out build/gpu_rehearsal \
+		--budget 900 --rehearse
+
 .PHONY: lint
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check $(CODE)

@@ -1,1 +1,1 @@
-"""Everything worth doing on a machine with a GPU in one go: `make gpu-prepare` here, `make gpu-check` there."""
+"""All that is worth doing on a machine with a GPU, in one go: prepared here, checked there."""

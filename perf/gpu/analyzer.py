@@ -106,7 +106,9 @@ def find_analyzer() -> str:
     """
     found = os.environ.get(VARIABLE) or shutil.which("perf_analyzer")
     if not found:
-        hint = f"it is in NVIDIA's SDK image and in tritonclient's wheels up to 2.50; or name it in {VARIABLE}"
+        hint = (
+            f"it is in NVIDIA's SDK image and in tritonclient's wheels up to 2.50; or name it in {VARIABLE}"
+        )
         raise ServerError("perf_analyzer", "is not on PATH", hint)
     return found
 

@@ -1,4 +1,4 @@
-"""What all steps of a check share: where the prepared files are, how large the loads, how to run a command."""
+"""What all steps share: where the prepared files are, how large the loads are, how to run a command."""
 
 from __future__ import annotations
 
@@ -90,12 +90,16 @@ class Bench:
         return Load(f"{model}_dnn", path, window_ms=self.sizes.window_ms, **settings)
 
     def raw_load(self, what: str, candidates: int, model: str = "", **settings: Any) -> Load:
-        """A load on a model that takes raw features: the ensemble, if no other is named."""
+        """A load on a model that takes raw features: the ensemble, if no other is named.
+
+        They travel in the messages, as clients send them; perf_analyzer puts no empty list in shared memory.
+        """
         path = self.work / "payloads" / f"{what}_raw_{candidates}.json"
         if not path.exists():
             folder = self.repository(what) / f"{self.model(what)}_preprocess" / "1"
             write_payload(path, raw(Plan.read(folder / "plan.json"), self.requests(what, candidates)))
-        return Load(model or self.model(what), path, window_ms=self.sizes.window_ms, **settings)
+        settings = {"window_ms": self.sizes.window_ms, "shared_memory": False, **settings}
+        return Load(model or self.model(what), path, **settings)
 
     def log(self, name: str) -> Path:
         """Where a server's output goes."""
@@ -153,4 +157,6 @@ def run_bireme(arguments: Sequence[str], timeout: float, log: Path) -> str:
 
 
 def _type_name(tensor: Any) -> str:
-    return str(tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[tensor.data_type].name)
+    return str(
+        tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[tensor.data_type].name
+    )

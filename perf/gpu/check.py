@@ -42,7 +42,9 @@ _REHEARSED = Sizes(base=64, large=(100, 200), example=20, clients=(1, 2), window
 
 def all_steps(bench: Bench) -> list[Step]:
     """The steps in order of importance, with the seconds that each takes on an H200."""
-    network, flat, example = (() if bench.rehearsal else (f"engine of {w}",) for w in ("network", "flat", "example"))
+    network, flat, example = (
+        () if bench.rehearsal else (f"engine of {w}",) for w in ("network", "flat", "example")
+    )
     many = configurations(bench.sizes.instances)
     first = dict(list(many.items())[:4])
     later = {name: chosen for name, chosen in many.items() if name not in first}
@@ -56,6 +58,7 @@ def all_steps(bench: Bench) -> list[Step]:
         Step("facts", 3, partial(facts, bench)),
         Step("engine of network", 35, partial(build_engine, bench, "network")),
         Step("engine of example", 20, partial(build_engine, bench, "example")),
+        Step("GPU tests", 60, partial(run_tests, bench)),
         Step("scores of example", 30, partial(check_scores, bench, "example"), example),
         Step("scores of network", 40, partial(check_scores, bench, "network"), network),
         *(row(name, chosen) for name, chosen in first.items()),
@@ -66,7 +69,6 @@ def all_steps(bench: Bench) -> list[Step]:
             lambda left: end_to_end(bench, "network", whole, min(left, _LOAD)),
             network,
         ),
-        Step("GPU tests", 60, partial(run_tests, bench)),
         Step("engine of flat", 35, partial(build_engine, bench, "flat")),
         Step("user once or not", 50, lambda left: user_once(bench, min(left, _LOAD)), (*network, *flat)),
         Step("whole model, eager", 20, lambda left: eager(bench, True, min(left, _LOAD)), network),
@@ -133,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prepared", type=Path, default=Path("build/gpu/prepared"), help="by prepare.py")
     parser.add_argument("--out", type=Path, default=Path("perf/results"), help="folder for the results")
     parser.add_argument("--budget", type=float, default=480.0, help="seconds")
-    parser.add_argument("--work", type=Path, help="folder for repositories and logs; default: a temporary one")
+    parser.add_argument(
+        "--work", type=Path, help="folder for repositories and logs; default: a temporary one"
+    )
     parser.add_argument("--only", nargs="+", help="only steps whose names hold one of these")
     parser.add_argument("--resume", action="store_true", help="keep the results of an earlier run")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU, on the cpu target")

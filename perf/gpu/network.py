@@ -2,8 +2,8 @@
 
     python perf/gpu/network.py --out FOLDER
 
-writes FOLDER/saved_model, FOLDER/*.jsonl with sample requests, and two specs: FOLDER/bireme.yaml and FOLDER/flat.yaml, whose
-model is told nothing of a user's side, so that every candidate brings the user's columns along. A user is 8 slots of 64 columns (6
+writes FOLDER/saved_model, sample requests, and two specs. The model of FOLDER/flat.yaml is told nothing of
+a user's side, so that every candidate brings the user's columns along. A user is 8 slots of 64 columns (6
 items he has seen, city and segment), a candidate 4 ids of 64 columns. The network attends over the slots
 (DIN), crosses user, candidate and interest (FM), crosses features in two low-rank layers (DCN-v2), mixes
 three experts (MMoE) and ends in a tower for each of two tasks; the third task is their product. Widths are

@@ -145,6 +145,7 @@ def _grown(before: Mapping[str, Any], after: Mapping[str, Any], key: str) -> int
 def _tail(log: Path) -> list[str]:
     if not log.exists():
         return []
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "+"))]  # no tables
     telling = [line for line in lines if line.startswith("E") or "rror" in line]
     return [*telling[-_LOG_TAIL // 2 :], *lines[-_LOG_TAIL:]]

@@ -71,15 +71,11 @@ def judge(results: Results, instances: int = 4) -> list[dict[str, Any]]:
 
 
 def _least(claim: str, limit: float, found: float | None) -> Verdict:
-    return Verdict(
-        claim, f"≥ {limit:g}", found, "not measured" if found is None else _word(found >= limit)
-    )
+    return Verdict(claim, f"≥ {limit:g}", found, "not measured" if found is None else _word(found >= limit))
 
 
 def _most(claim: str, limit: float, found: float | None) -> Verdict:
-    return Verdict(
-        claim, f"≤ {limit:.2g}", found, "not measured" if found is None else _word(found <= limit)
-    )
+    return Verdict(claim, f"≤ {limit:.2g}", found, "not measured" if found is None else _word(found <= limit))
 
 
 def _word(good: bool) -> Literal["pass", "fail"]:

@@ -1,0 +1,103 @@
+"""Steps within a budget: what is skipped, what goes on, what is on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpu.steps import NotHere, Outcome, Step, from_file, run_steps, to_file
+
+
+class Clock:
+    """Time that passes only when a step says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def step(self, name: str, estimate: float, takes: float, **more: Any) -> Step:
+        def run(left: float) -> Any:
+            self.now += takes
+            return {"left": left}
+
+        return Step(name, estimate, run, **more)
+
+
+def statuses(outcomes: list[Outcome]) -> dict[str, str]:
+    return {outcome.step: outcome.status for outcome in outcomes}
+
+
+def test_a_step_runs_while_its_estimate_fits_and_a_shorter_one_behind_it_still_may() -> None:
+    clock = Clock()
+    steps = [clock.step("a", 40, 50), clock.step("b", 60, 60), clock.step("c", 50, 1), clock.step("d", 60, 1)]
+    outcomes = run_steps(steps, 100, lambda _: None, clock)
+    assert statuses(outcomes) == {"a": "done", "b": "skipped", "c": "done", "d": "skipped"}
+    assert outcomes[1].why == "takes 60 s, 50 s are left"
+    assert outcomes[2].result == {"left": 50}
+
+
+def test_what_needs_a_failed_step_is_skipped_and_the_rest_goes_on() -> None:
+    clock = Clock()
+
+    def fail(_: float) -> None:
+        error = OSError("no GPU")
+        error.log = ["E1 out of memory"]  # type: ignore[attr-defined]
+        raise error
+
+    def absent(_: float) -> None:
+        raise NotHere("no MPS here")
+
+    steps = [
+        Step("engine", 1, fail),
+        Step("mps", 1, absent),
+        clock.step("load", 1, 1, needs=("engine",)),
+        clock.step("facts", 1, 1),
+        clock.step("more", 1, 1, needs=("facts", "before")),
+    ]
+    outcomes = run_steps(steps, 100, lambda _: None, clock, before=["before"])
+    assert statuses(outcomes) == {
+        "engine": "failed",
+        "mps": "skipped",
+        "load": "skipped",
+        "facts": "done",
+        "more": "done",
+    }
+    assert outcomes[0].why.startswith("OSError: no GPU (test_perf_gpu_steps.py:")
+    assert outcomes[0].log == ["E1 out of memory"]
+    assert outcomes[1].why == "no MPS here"
+    assert outcomes[2].why == "needs engine"
+
+
+def test_a_result_that_is_no_json_fails_its_own_step() -> None:
+    outcomes = run_steps([Step("bad", 1, lambda _: {1, 2})], 10, lambda _: None)
+    assert statuses(outcomes) == {"bad": "failed"}
+
+
+def test_each_outcome_is_on_disk_before_the_next_step_begins(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "steps.jsonl"
+    seen: list[dict[str, Outcome]] = []
+
+    def look(_: float) -> int:
+        seen.append(from_file(path))
+        return 7
+
+    run_steps([Step("first", 1, look), Step("second", 1, look)], 10, to_file(path))
+    assert list(seen[0]) == []
+    assert list(seen[1]) == ["first"]
+    assert from_file(path)["second"].result == 7
+
+
+def test_a_later_run_replaces_failures_and_a_skip_replaces_nothing(tmp_path: Path) -> None:
+    record = to_file(tmp_path / "steps.jsonl")
+    for outcome in (
+        Outcome("a", "failed", why="x"),
+        Outcome("b", "done", result=1),
+        Outcome("a", "done", result=2),
+        Outcome("b", "skipped", why="no time"),
+    ):
+        record(outcome)
+    found = from_file(tmp_path / "steps.jsonl")
+    assert (found["a"].status, found["a"].result) == ("done", 2)
+    assert (found["b"].status, found["b"].result) == ("done", 1)
