@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from files import write_figure
 
-__all__ = ["PICTURES", "draw_all", "main"]
+__all__ = ["PICTURES", "draw_all", "in_order", "main"]
 
 Results = Mapping[str, Any]
 _PLAIN, _GRAPHS, _MPS, _EAGER = "#9aa5b1", "#1b7837", "#2166ac", "#b2182b"
@@ -159,6 +159,11 @@ PICTURES: dict[str, Callable[[Results], Figure | None]] = {
 }
 
 
+def in_order(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of a check in the order in which its steps ran."""
+    return {name: found["results"][name] for name in found["order"] if name in found["results"]}
+
+
 def draw_all(results: Results, stem: Path) -> list[Path]:
     """Draw what there are results for: `stem` with `_throughput.png` and so on; the files."""
     written = []
@@ -199,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=Path("perf/results/gpu.json"), help="by check.py")
     parser.add_argument("--out", type=Path, help="stem of the pictures; default: that of the results")
     options = parser.parse_args(arguments)
-    results = json.loads(options.results.read_text(encoding="utf-8"))["results"]
+    results = in_order(json.loads(options.results.read_text(encoding="utf-8")))
     for path in draw_all(results, options.out or options.results.with_suffix("")):
         print(path)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a file, Python looks beside it only
 
-from gpu.plots import PICTURES
+from gpu.plots import PICTURES, in_order
 
 __all__ = ["as_markdown", "main"]
 
@@ -25,7 +25,7 @@ def as_markdown(found: Mapping[str, Any], pictures: str = "") -> str:
         found: what check.py wrote.
         pictures: path of the pictures up to `_throughput.png`, as seen from the document; empty: none.
     """
-    results = found["results"]
+    results = in_order(found)
     parts = [
         [
             "# GPU: measured",
@@ -40,7 +40,11 @@ def as_markdown(found: Mapping[str, Any], pictures: str = "") -> str:
         list(_user_once(results.get("user once or not") or {})),
         list(_whole(results)),
         list(_timeline(results.get("timeline") or {})),
-        [f"![{name}]({pictures}_{name}.png)" for name in PICTURES] if pictures else [],
+        [
+            f"![{name}]({pictures}_{name}.png)"
+            for name, draw in PICTURES.items()
+            if pictures and draw(results)
+        ],
         list(_missing(found["missing"])),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -71,6 +75,8 @@ _TOLD = ("dense", "user_once", "precision")
 
 
 def _verdicts(verdicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not verdicts:
+        return
     yield "## What was asked for\n"
     rows = [
         (v["claim"], v["wanted"], "" if v["found"] is None else f"{v['found']:,.2f}", v["verdict"])

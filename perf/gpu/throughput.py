@@ -10,13 +10,14 @@ from typing import Any
 from gpu.bench import Bench
 from gpu.serving import Session, serve
 from gpu.steps import NotHere
-from gpu.variants import set_instances, set_parameter, variant
+from gpu.variants import one_by_one, set_instances, variant
 
-__all__ = ["CONFIGURATIONS", "REFERENCE", "Configuration", "table_row"]
+__all__ = ["BEARABLE", "REFERENCE", "Configuration", "configurations", "dense_server", "table_row"]
 
 #: The configuration whose throughput says what an equal offered load is.
 REFERENCE = "1 instance, no graphs"
-_BEARABLE = 0.8  # share of what the reference answers in a closed loop
+#: Share of what the reference answers in a closed loop, which it can bear in an open one.
+BEARABLE = 0.8
 _OFF = {"BIREME_GRAPHS": "off"}
 
 
@@ -27,35 +28,43 @@ class Configuration:
     Args:
         instances: of the network.
         environment: of the server.
-        parameters: string parameters of the network's config.
         mps: whether the instances share the GPU through MPS.
+        merge: whether requests that wait run together; if not, each runs by itself.
         offered: whether it is also driven at the rate that the reference can just bear.
     """
 
     instances: int
     environment: Mapping[str, str] = field(default_factory=dict)
-    parameters: Mapping[str, str] = field(default_factory=dict)
     mps: bool = False
+    merge: bool = True
     offered: bool = False
 
 
-def configurations(instances: int) -> dict[str, Configuration]:
-    """Name → configuration, in order of importance."""
-    many = f"{instances} instances, graphs"
-    return {
+def configurations(instances: int) -> tuple[dict[str, Configuration], dict[str, Configuration]]:
+    """Name → configuration: those that answer what was asked for, and those that tell why, by importance."""
+    many, alone = f"{instances} instances, graphs", "1 instance, graphs"
+    background = {"BIREME_BACKGROUND": "on"}
+    asked = {
         REFERENCE: Configuration(1, _OFF, offered=True),
         many: Configuration(instances, offered=True),
         f"{many}, MPS": Configuration(instances, mps=True, offered=True),
-        "1 instance, graphs": Configuration(1, offered=True),
+        alone: Configuration(1, offered=True),
+        f"{REFERENCE}, one by one": Configuration(1, _OFF, merge=False),
+        f"{many}, one by one": Configuration(instances, merge=False),
+        f"{many}, MPS, one by one": Configuration(instances, mps=True, merge=False),
+    }
+    why = {
         "2 instances, graphs": Configuration(2),
         f"{instances} instances, no graphs": Configuration(instances, _OFF),
-        f"{many}, waits in execute": Configuration(instances, {"BIREME_ASYNC": "off"}),
-        "2 instances, graphs, MPS": Configuration(2, mps=True),
-        "1 instance, graphs, MPS": Configuration(1, mps=True),
+        f"{many}, answers in the background": Configuration(instances, background),
+        f"{many}, MPS, answers in the background": Configuration(instances, background, mps=True),
+        f"{alone}, answers in the background": Configuration(1, background),
+        f"{many}, answers at once": Configuration(instances, {"BIREME_BACKGROUND": "off"}),
+        f"{many}, 1 lane": Configuration(instances, {"BIREME_LANES": "1"}),
+        f"{alone}, MPS": Configuration(1, mps=True),
+        f"{2 * instances} instances, graphs, MPS": Configuration(2 * instances, mps=True),
     }
-
-
-CONFIGURATIONS = configurations(4)
+    return asked, why
 
 
 def table_row(bench: Bench, name: str, chosen: Configuration, timeout: float) -> dict[str, Any]:
@@ -70,12 +79,13 @@ def table_row(bench: Bench, name: str, chosen: Configuration, timeout: float) ->
             load = bench.dense_load("network", rows, clients=clients)
             closed.append(session.measure(load, rows, timeout))
         if name == REFERENCE:
-            bench.findings["offered"] = _BEARABLE * closed[0]["requests_per_s"]
+            bench.findings["offered"] = BEARABLE * closed[0]["requests_per_s"]
         offered, rate = None, bench.findings.get("offered")
         if chosen.offered and rate:
             load = bench.dense_load("network", rows, clients=0, rate=rate)
             offered = session.measure(load, rows, timeout)
-        result = {"instances": chosen.instances, "mps": chosen.mps, "ready_s": session.took}
+        result = {"instances": chosen.instances, "mps": chosen.mps, "merge": chosen.merge}
+        result["ready_s"] = session.took
         return {**result, "closed": closed, "offered": offered}
 
 
@@ -86,8 +96,7 @@ def dense_server(
     """A server with a copy of the dense network alone, configured as chosen."""
     model = f"{bench.model(what)}_dnn"
     stem = name.replace(",", "").replace(" ", "_")
-    edits = [set_instances(chosen.instances)]
-    edits += [set_parameter(key, value) for key, value in chosen.parameters.items()]
+    edits = [set_instances(chosen.instances), *([] if chosen.merge else [one_by_one])]
     repository = variant(bench.repository(what), [model], bench.work / "repositories" / stem, *edits)
     with _mps(bench, chosen) as environment, contextlib.ExitStack() as stack:
         together = {**environment, **chosen.environment}
@@ -102,7 +111,7 @@ def _mps(bench: Bench, chosen: Configuration) -> Iterator[Mapping[str, str]]:
         return
     if bench.rehearsal:
         raise NotHere("MPS needs a GPU")
-    from bireme.server.mps import mps_daemon
+    from bireme.server.mps import mps_daemon  # type: ignore[import-not-found,unused-ignore]
 
     with mps_daemon() as environment:
         yield environment

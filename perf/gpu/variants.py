@@ -12,7 +12,7 @@ from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from baseline.repository import config_of
 
-__all__ = ["copy_model", "set_instances", "set_parameter", "variant"]
+__all__ = ["copy_model", "one_by_one", "set_instances", "set_parameter", "variant"]
 
 Edit = Callable[[Any], None]
 
@@ -55,6 +55,11 @@ def set_instances(count: int) -> Edit:
             group.count = count
 
     return edit
+
+
+def one_by_one(config: Any) -> None:
+    """No dynamic batching: every request runs by itself."""
+    config.ClearField("dynamic_batching")
 
 
 def set_parameter(name: str, value: str) -> Edit:

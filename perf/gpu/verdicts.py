@@ -37,6 +37,7 @@ def judge(results: Results, instances: int = 4) -> list[dict[str, Any]]:
     """
     one, many = "1 instance, no graphs", f"{instances} instances, graphs"
     shared = f"{many}, MPS"
+    alone = ", one by one"
     best = max((_rate(results, many, k) or 0.0 for k in (0, 1)), default=0.0) or None
     best_shared = max((_rate(results, shared, k) or 0.0 for k in (0, 1)), default=0.0) or None
     verdicts = [
@@ -44,6 +45,11 @@ def judge(results: Results, instances: int = 4) -> list[dict[str, Any]]:
             f"throughput of {many} over {one}, 8 clients",
             2.1,
             _ratio(_rate(results, many), _rate(results, one)),
+        ),
+        _least(
+            "the same, every request by itself",
+            2.1,
+            _ratio(_rate(results, many + alone), _rate(results, one + alone)),
         ),
         _most(
             f"P99 of {many} over {one}, equal offered load",

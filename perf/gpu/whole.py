@@ -80,7 +80,7 @@ def end_to_end(bench: Bench, what: str, candidates: int, timeout: float) -> dict
         (folder.with_suffix(".part") / models[0]).rename(folder / models[0])
         with serve(folder, bench.log(folder.name)) as session:
             loads = []
-            for clients in (1, *bench.sizes.clients):
+            for clients in dict.fromkeys((1, *bench.sizes.clients)):
                 before = {name: session.statistics(name) for name in models[:2]}
                 load = bench.raw_load(what, candidates, clients=clients)
                 measured = session.measure(load, candidates, timeout)
@@ -110,7 +110,7 @@ def eager(bench: Bench, whole: bool, timeout: float) -> dict[str, Any]:
             rows = bench.sizes.base
             make = bench.raw_load if whole else bench.dense_load
             loads = []
-            for clients in (1, *bench.sizes.clients):
+            for clients in dict.fromkeys((1, *bench.sizes.clients)):
                 load = make("network", rows, clients=clients)
                 loads.append(_measure_as(session, load, name, rows, timeout))
             return {"loads": loads, "ready_s": session.took}

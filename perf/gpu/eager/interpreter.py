@@ -156,7 +156,7 @@ def _concat(at: Mapping[str, Any], *parts: Tensor) -> Tensor:
 
 
 def _expand(at: Mapping[str, Any], x: Tensor, shape: Tensor) -> Tensor:  # noqa: ARG001
-    return x.expand(torch.broadcast_shapes(x.shape, shape.tolist()))
+    return x.expand(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist())))
 
 
 def _split(at: Mapping[str, Any], x: Tensor, sizes: Tensor | None = None) -> Any:
