@@ -84,7 +84,7 @@ def table_row(bench: Bench, name: str, chosen: Configuration, timeout: float) ->
         if chosen.offered and rate:
             load = bench.dense_load("network", rows, clients=0, rate=rate)
             offered = session.measure(load, rows, timeout)
-        result = {"instances": chosen.instances, "mps": chosen.mps, "merge": chosen.merge}
+        result: dict[str, Any] = {"instances": chosen.instances, "mps": chosen.mps, "merge": chosen.merge}
         result["ready_s"] = session.took
         return {**result, "closed": closed, "offered": offered}
 
