@@ -26,8 +26,7 @@ BACKENDS = "TRITON_BACKENDS"
 """Environment variable that names the folder of Triton's backends, where it is not the server's default."""
 
 _PATIENCE = 120.0  # seconds for a server to load its models
-_LOG_TAIL = 12
-_HUNDRED = 100.0
+_LOG_TAIL, _LOG_WIDTH = 8, 500
 
 
 @dataclass
@@ -147,5 +146,5 @@ def _tail(log: Path) -> list[str]:
         return []
     text = log.read_text(encoding="utf-8", errors="replace")
     lines = [line for line in text.splitlines() if not line.startswith(("|", "+"))]  # no tables
-    telling = [line for line in lines if line.startswith("E") or "rror" in line]
-    return [*telling[-_LOG_TAIL // 2 :], *lines[-_LOG_TAIL:]]
+    telling = [line[:_LOG_WIDTH] for line in lines if line.startswith("E") or "rror" in line]
+    return telling[-_LOG_TAIL:] or [line[:_LOG_WIDTH] for line in lines[-_LOG_TAIL:]]

@@ -49,11 +49,11 @@ def configurations(instances: int) -> tuple[dict[str, Configuration], dict[str, 
         many: Configuration(instances, offered=True),
         f"{many}, MPS": Configuration(instances, mps=True, offered=True),
         alone: Configuration(1, offered=True),
+    }
+    why = {
         f"{REFERENCE}, one by one": Configuration(1, _OFF, merge=False),
         f"{many}, one by one": Configuration(instances, merge=False),
         f"{many}, MPS, one by one": Configuration(instances, mps=True, merge=False),
-    }
-    why = {
         "2 instances, graphs": Configuration(2),
         f"{instances} instances, no graphs": Configuration(instances, _OFF),
         f"{many}, answers in the background": Configuration(instances, background),

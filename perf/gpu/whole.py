@@ -104,7 +104,7 @@ def eager(bench: Bench, whole: bool, timeout: float) -> dict[str, Any]:
     model, source = bench.model("network"), bench.repository("network")
     folder = bench.work / "repositories" / ("eager_whole" if whole else "eager")
     device = "cpu" if bench.rehearsal else "cuda"
-    with _eager_server(bench) as environment:
+    with _eager_server(bench.work) as environment:
         name = write_eager(source, model, folder, device, os.environ.get(PACKAGES, ""), whole)
         with serve(folder, bench.log(folder.name), environment) as session:
             rows = bench.sizes.base
@@ -160,14 +160,12 @@ def _per_request(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 
 
 @contextlib.contextmanager
-def _eager_server(bench: Bench) -> Iterator[dict[str, str]]:
+def _eager_server(work: Path) -> Iterator[dict[str, str]]:
     """Start servers with the Python that has PyTorch, and the stub that fits it; the environment for them."""
-    if bench.rehearsal:
-        if not os.environ.get(PACKAGES):
-            raise NotHere(f"{PACKAGES} does not name a folder with torch and onnx")
-        yield {}
-        return
     missing = [name for name in (PYTHON, BACKENDS) if not os.environ.get(name)]
+    if missing and os.environ.get(PACKAGES):
+        yield {}  # the server's own Python takes PyTorch from there
+        return
     if missing:
         raise NotHere(f"{', '.join(missing)} not set: which Python has PyTorch, and which stub fits it")
     python = Path(os.environ[PYTHON])
@@ -176,7 +174,7 @@ def _eager_server(bench: Bench) -> Iterator[dict[str, str]]:
         "PYTHONHOME": str(python.parent),
         "LD_LIBRARY_PATH": f"{python.parent / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}",
     }
-    command = named_server(bench.work / "eager_server", os.environ[BACKENDS])
+    command = named_server(work / "eager_server", os.environ[BACKENDS])
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = str(command)
     try:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+from gpu.bench import Bench
+from gpu.check import all_steps, still_there
 from gpu.steps import NotHere, Outcome, Step, from_file, run_steps, to_file
+
+ROOT = Path(__file__).parents[2]
 
 
 class Clock:
@@ -101,3 +107,31 @@ def test_a_later_run_replaces_failures_and_a_skip_replaces_nothing(tmp_path: Pat
     found = from_file(tmp_path / "steps.jsonl")
     assert (found["a"].status, found["a"].result) == ("done", 2)
     assert (found["b"].status, found["b"].result) == ("done", 1)
+
+
+def test_the_check_needs_nothing_that_a_gpu_machine_lacks() -> None:
+    """No TensorFlow, no ONNX Runtime, no PyTorch, no matplotlib: only where the eager model runs."""
+    missing = ("tensorflow", "keras", "onnxruntime", "tf2onnx", "torch", "onnx", "matplotlib")
+    blocked = "".join(f"sys.modules[{name!r}] = None; " for name in missing)
+    code = f"import sys; {blocked}sys.path.insert(0, 'perf'); import gpu.check; print(gpu.check.main)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-600:]
+
+
+def test_an_engine_of_another_machine_is_built_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, tmp_path / "work")
+    version = tmp_path / "network" / "gpu-python" / "m_dnn" / "1"
+    version.mkdir(parents=True)
+    assert not still_there(bench, "engine of network")
+    (version / "model.plan").write_bytes(b"plan")
+    assert still_there(bench, "engine of network")
+    assert still_there(bench, "eager")
+
+
+def test_every_step_has_a_name_of_its_own_and_needs_an_earlier_one(tmp_path: Path) -> None:
+    names: list[str] = []
+    for step in all_steps(Bench(tmp_path, tmp_path / "work")):
+        assert set(step.needs) <= set(names)
+        assert step.name not in names
+        names.append(step.name)
+    assert {"1 instance, no graphs", "4 instances, graphs, MPS", "user once or not", "timeline"} <= set(names)
