@@ -183,7 +183,7 @@ def _bars(
     for axis, (label, values) in zip(axes, panels, strict=True):
         axis.barh(range(len(names)), values, color=colors, height=0.62)
         for line, value in enumerate(values):
-            text = f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+            text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
             axis.annotate(
                 text, (value, line), xytext=(3, 0), textcoords="offset points", va="center", fontsize=9
             )
