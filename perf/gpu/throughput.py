@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu.bench import Bench
+from gpu.mps import mps_daemon
 from gpu.serving import Session, serve
 from gpu.steps import NotHere
 from gpu.variants import one_by_one, set_instances, variant
@@ -111,7 +112,5 @@ def _mps(bench: Bench, chosen: Configuration) -> Iterator[Mapping[str, str]]:
         return
     if bench.rehearsal:
         raise NotHere("MPS needs a GPU")
-    from bireme.server.mps import mps_daemon  # type: ignore[import-not-found,unused-ignore]
-
     with mps_daemon() as environment:
         yield environment
