@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 import pytest
 import yaml
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme import cli
 from bireme.build import build
@@ -175,6 +177,32 @@ def test_what_one_fused_model_cannot_do_is_refused(make_spec, tmp_path, options,
         build(make_spec(), tmp_path / "repository", layout="fused", **options)
     assert "layout: ensemble" in caught.value.hint
     assert not (tmp_path / "repository").exists()
+
+
+@pytest.mark.parametrize(("target", "captures"), [("gpu", 2 * 2 * 3 * 2), ("gpu-python", 2 * 2 * 2 * 4)])
+def test_graphs_of_the_spec_reach_config_report_and_builder(make_spec, tmp_path, target, captures):
+    spec = make_spec(max_users=8, graphs={"users": [1, 8]})
+    built = build(spec, tmp_path, target)
+    config = text_format.Parse((tmp_path / "shop_dnn/config.pbtxt").read_text(), ModelConfig())
+    named = [(spec.batch_size, spec.input["items"].dim[0]) for spec in config.optimization.cuda.graph_spec]
+    listed = [tuple(map(int, graph.split("x"))) for graph in _graphs(config).split(",") if graph]
+    assert named + listed == [(1, 8), (1, 32), (8, 8), (8, 32)]
+    report = json.loads((tmp_path / "shop/report.json").read_text())
+    assert report["graphs"]["shapes"] == [[1, 8], [1, 32], [8, 8], [8, 32]]
+    assert report["graphs"]["captures"] == captures
+    line = f"CUDA Graphs for 1, 8 users x 2 buckets: {captures} captures on a GPU"
+    assert any(note.startswith(line) for note in built.notes)
+    assert line in (tmp_path / "shop/report.html").read_text()
+
+
+def test_a_budget_that_cannot_be_kept_is_refused_before_the_model_is_read(make_spec, tmp_path):
+    with pytest.raises(SpecError, match="shop: graphs: allows 1 captures"):
+        build(make_spec(saved_model="not there", graphs={"max": 1}), tmp_path / "repository", "gpu")
+    assert not (tmp_path / "repository").exists()
+
+
+def _graphs(config: ModelConfig) -> str:
+    return config.parameters["graphs"].string_value if "graphs" in config.parameters else ""
 
 
 def wrong_dense(original: Callable[..., onnx.ModelProto]) -> Callable[..., onnx.ModelProto]:

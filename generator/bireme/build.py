@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bireme.cores import usable_cores
+from bireme.emitter.graph_budget import choose_graphs
+from bireme.emitter.instances import choose_instances, explain
 from bireme.errors import EmitError, SpecError
 from bireme.native.flags import host_architecture, library_name
 from bireme.native.library import library_for, native_folder
@@ -26,7 +28,8 @@ class Built:
         folders: the models' folders in load order.
         report: the compiler's report, as JSON values.
         instances: for how many cores it was built, and how many processes and threads that means.
-        notes: what else to tell, a line each: the kernel's library was compiled, or is missing and why.
+        notes: what else to tell, a line each: the kernel's library was compiled, or is missing and why; what
+            a GPU target's CUDA Graphs are.
     """
 
     model: str
@@ -64,14 +67,16 @@ def build(
     if layout is not None:
         spec = spec.model_copy(update={"layout": layout})
     _check_layout(spec, target, user_ahead)
+    instances = choose_instances(spec, target, usable_cores())
+    captured = choose_graphs(spec, target, instances, user_ahead)
     native, notes = _native(arch or host_architecture(), progress)
     # Here, so that `bireme --help` and the client do not wait for TensorFlow.
     from bireme.compiler.pipeline import compile_model
     from bireme.compiler.reporting.report import as_data
+    from bireme.compiler.reporting.report_graphs import graphs_line
     from bireme.compiler.reporting.report_html import as_html
     from bireme.compiler.tables.tidy import frugal, give_back
     from bireme.emitter.artifacts import Artifacts
-    from bireme.emitter.instances import choose_instances, explain
     from bireme.emitter.layout import emit
 
     def passed(name: str) -> None:
@@ -81,6 +86,9 @@ def build(
     with scratch_for(repository) as scratch, frugal():
         compiled = compile_model(spec, target, passed, scratch)
         report = as_data(compiled)
+        if captured is not None:
+            report["graphs"] = captured.as_data()
+            notes = (*notes, graphs_line(report["graphs"]))
         ahead = None
         if user_ahead:
             passed("user_ahead")
@@ -102,8 +110,8 @@ def build(
             user_ahead=ahead.parts if ahead is not None else None,
             native=native,
         )
-        instances = choose_instances(spec, target, usable_cores())
-        contract = compiled.contract.model_copy(update={"instances": instances})
+        chosen = {"instances": instances, "graph_users": captured.users if captured else ()}
+        contract = compiled.contract.model_copy(update=chosen)
         folders = emit(artifacts, contract, repository)
         if ahead is not None:
             # After report.json and report.html, which hold no times: equal input gives equal bytes.

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 from bireme.errors import SpecError
 from bireme.losses import Loss
 from bireme.requests import read_requests
+from bireme.spec_graphs import GraphSpec
 from bireme.spec_instances import Instances
 from bireme.spec_precision import PrecisionSpec
 from bireme.user_side import find_user_side
@@ -103,6 +104,8 @@ class BuildSpec(BaseModel):
     to judge precision and storage; {labels: {task: [0, 1, …]}} beside them makes AUC that of the clicks."""
     precision: PrecisionSpec = PrecisionSpec()
     """How the dense network is typed: FP16 by search where a GPU computes it, FP32 else."""
+    graphs: GraphSpec = GraphSpec()
+    """CUDA Graphs of a GPU target: their sizes, and what they may cost."""
 
     layout: Layout = "ensemble"
     """ensemble: a Triton model for every step. fused: all steps in one model, without the hops (cpu only)."""
@@ -110,7 +113,7 @@ class BuildSpec(BaseModel):
     def served(self) -> dict[str, Any]:
         """What of the spec decides the scores, as JSON values: no paths, layout, numbers of processes."""
         numbers = {"cores", "preprocess_instances", "dnn_instances", "dnn_threads"}
-        return self.model_dump(mode="json", exclude={"saved_model", "samples", "layout", *numbers})
+        return self.model_dump(mode="json", exclude={"saved_model", "samples", "layout", "graphs", *numbers})
 
     @field_validator("user")
     @classmethod
@@ -152,6 +155,8 @@ class Contract(BaseModel):
 
     instances: Instances = Instances()
     """Processes and threads of the models."""
+    graph_users: tuple[int, ...] = ()
+    """Numbers of users that CUDA Graphs are captured for, `max_users` last. Empty: powers of two up to it."""
     losses: tuple[Loss, ...] = ()
     """What the build rounds on purpose. Empty: scores are FP32's."""
     layout: Layout = "ensemble"
@@ -253,7 +258,8 @@ def _in_plain_words(place: str, kind: str, message: str) -> tuple[str, str]:
     """Pydantic's finding in the words of the spec, and a remedy."""
     if kind == "extra_forbidden":
         parent, _, last = place.rpartition(".")
-        fields = list(PrecisionSpec.model_fields if parent == "precision" else BuildSpec.model_fields)
+        groups: dict[str, type[BaseModel]] = {"precision": PrecisionSpec, "graphs": GraphSpec}
+        fields = list(groups.get(parent, BuildSpec).model_fields)
         near = difflib.get_close_matches(last, fields, n=1)
         known = f"its fields are: {', '.join(fields)}"
         return "is not a field of the spec", f"did you mean '{near[0]}'?" if near else known

@@ -19,7 +19,7 @@ class PrecisionSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: Literal["auto", "fp16", "fp32"] = "auto"
-    """fp16: FP16 where the limits below allow it. fp32: nowhere. auto: fp16 for the gpu target, else fp32."""
+    """fp16: FP16 where the limits below allow it. fp32: nowhere. auto: fp16 on a GPU, else fp32."""
     keep_fp32: tuple[str, ...] = ()
     """Patterns of nodes that stay FP32."""
     keep_fp16: tuple[str, ...] = ()

@@ -20,10 +20,12 @@ def tensorrt_network(name: str, tensors: DenseTensors, contract: Contract) -> Mo
       model, captures nothing and only logs it. The dims leave the users out, as `batch_size` says them.
     * graph_lower_bound is what makes Triton take the 8-user graph for 5 users; without it, or without `input`
       in it, only exact sizes are launched.
-    * eager_batching: the next batch is gathered while the present one runs.
     * pinned memory is Triton's default; written out because the copies depend on it.
-    * not set: output_copy_stream (crashes together with graphs, server#5789) and busy_wait_events (spins a
-      whole core per instance, and the same crash was seen with both set).
+    * not set: output_copy_stream, busy_wait_events, eager_batching. With all three and graphs the server
+      aborted after five requests (double free, H200), and which of them is to blame was not found out. What
+      eager_batching would gain, gathering the next batch while one runs, a second instance gains as well.
+
+    docs/tensorrt_config.md has every field of the message, also those left at Triton's default.
     """
     config = ModelConfig(
         name=name,
@@ -37,7 +39,6 @@ def tensorrt_network(name: str, tensors: DenseTensors, contract: Contract) -> Mo
         config.output.add(name=tensor, data_type=wire, dims=dims)
     config.instance_group.add(kind=ModelInstanceGroup.KIND_GPU, count=contract.instances.dnn)
     merge_what_waits(config)
-    config.optimization.eager_batching = True
     config.optimization.input_pinned_memory.enable = True
     config.optimization.output_pinned_memory.enable = True
     config.optimization.cuda.graphs = True

@@ -5,6 +5,8 @@ one bucket. A graph for each of those shapes would be `max_users` × buckets cap
 times per instance by Triton, so the users dimension is covered in steps of a power of two: the graph for 8
 users also runs 5, 6 and 7, over rows of padding that no operation mixes with real ones. The candidates
 dimension has no such slack: a graph reached inexactly there would hand back padded rows.
+
+Over a budget (graph_budget.py) there are fewer sizes, and wider steps.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 from bireme.spec import Contract
 
-__all__ = ["Graph", "graph_plan", "graphs", "user_graphs"]
+__all__ = ["Graph", "graph_plan", "graphs", "user_graphs", "user_sizes"]
 
 
 class Graph(NamedTuple):
@@ -37,7 +39,7 @@ def graphs(contract: Contract) -> list[Graph]:
 
 def user_graphs(contract: Contract) -> list[tuple[int, int]]:
     """(fewest, users) of each graph of a network without candidates, ascending; they cover 1..max_users."""
-    sizes = _user_sizes(contract.max_users)
+    sizes = contract.graph_users or user_sizes(contract.max_users)
     return [(1, sizes[0]), *((below + 1, size) for below, size in pairwise(sizes))]
 
 
@@ -46,7 +48,7 @@ def graph_plan(contract: Contract) -> list[tuple[int, int]]:
     return [(graph.users, graph.bucket) for graph in graphs(contract)]
 
 
-def _user_sizes(max_users: int) -> list[int]:
-    """Powers of two below `max_users`, then `max_users` itself."""
+def user_sizes(max_users: int) -> list[int]:
+    """The sizes without a budget: powers of two below `max_users`, then `max_users` itself."""
     powers = [1 << exponent for exponent in range(max_users.bit_length())]
     return [size for size in powers if size < max_users] + [max_users]

@@ -14,6 +14,7 @@ from bireme.compiler.ahead.user_ahead_text import ahead_table
 from bireme.compiler.fp16.precision_report import precision_data, precision_text
 from bireme.compiler.pipeline import Compiled
 from bireme.compiler.reporting.report_flow import block_origin, dense_parts
+from bireme.compiler.reporting.report_graphs import graphs_line
 from bireme.compiler.rows.costs import bytes_per_request, flops_per_request
 from bireme.compiler.tables.export import read_words
 from bireme.compiler.tables.storage_report import storage_data, storage_rows
@@ -235,7 +236,8 @@ def text_sections(report: dict[str, Any]) -> list[RenderableType]:
     precision = precision_text(report["precision"])
     stored = [storage] if storage.rows else []
     shown = [engines] if report["engines"] else []
-    return [features, tables, *stored, cut, *shown, precision, passes, costs, *ahead]
+    graphs = [Text(f"{graphs_line(report['graphs'])}.")] if "graphs" in report else []
+    return [features, tables, *stored, cut, *shown, precision, *graphs, passes, costs, *ahead]
 
 
 def _table(*columns: str, title: str) -> Table:
