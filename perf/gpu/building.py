@@ -17,6 +17,8 @@ from machine import describe
 __all__ = ["build_engine", "check_scores", "facts", "run_tests"]
 
 _FIELDS = "name,compute_cap,memory.total,driver_version,clocks.max.sm"
+#: Seconds after which something hangs.
+_ENGINE, _TESTS, _SCORES = 180, 150, 150
 _ROOT = Path(__file__).parents[2]
 
 
@@ -45,7 +47,7 @@ def build_engine(bench: Bench, what: str, timeout: float) -> dict[str, Any]:
     if bench.rehearsal:
         raise NotHere("a rehearsal serves the cpu target, which has no engine")
     repository, began = bench.repository(what), time.monotonic()
-    run_bireme(["engine", "-r", str(repository)], timeout, bench.log(f"engine_{what}"))
+    run_bireme(["engine", "-r", str(repository)], min(timeout, _ENGINE), bench.log(f"engine_{what}"))
     folder = repository / f"{bench.model(what)}_dnn" / "1"
     found: dict[str, Any] = {"seconds": round(time.monotonic() - began, 1)}
     found["plan_bytes"] = (folder / "model.plan").stat().st_size
@@ -64,7 +66,7 @@ def run_tests(bench: Bench, timeout: float) -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-rs", "--tb=short", str(folder)]
     command += ["--collect-only"] if bench.rehearsal else []
     environment = {} if bench.rehearsal else _prepared_for_tests(bench)
-    text = run_command(command, min(timeout, 150), bench.log("pytest"), environment)
+    text = run_command(command, min(timeout, _TESTS), bench.log("pytest"), environment)
     lines = text.splitlines()
     return {"summary": lines[-1] if lines else "", "skipped": [line for line in lines if "SKIP" in line][:20]}
 
@@ -75,7 +77,7 @@ def check_scores(bench: Bench, what: str, timeout: float) -> dict[str, Any]:
     if not golden.exists():
         raise NotHere(f"{golden.name} was not prepared")
     arguments = ["verify", "--golden", str(golden), "-r", str(bench.repository(what)), "--json"]
-    text = run_bireme(arguments, timeout, bench.log(f"verify_{what}"))
+    text = run_bireme(arguments, min(timeout, _SCORES), bench.log(f"verify_{what}"))
     return {"verify": _last_json(text)}
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -130,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for verdict in found["verdicts"]:
         say(f"{verdict['verdict']:>12}: {verdict['claim']}: {verdict['found']} (wanted {verdict['wanted']})")
     if options.keep_logs:
-        shutil.copytree(work / "logs", options.keep_logs, dirs_exist_ok=True)
+        with tarfile.open(options.keep_logs, "w:gz") as archive:
+            archive.add(work / "logs", "logs")
     failed = [name for name, why in found["missing"].items() if why.startswith("failed")]
     bad = [verdict for verdict in found["verdicts"] if verdict["verdict"] == "fail"]
     say(f"written: {options.out / f'{stem}.json'}; {len(failed)} steps failed, {len(bad)} claims do not hold")
@@ -148,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", help="only steps whose names hold one of these")
     parser.add_argument("--resume", action="store_true", help="keep the results of an earlier run")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU, on the cpu target")
-    parser.add_argument("--keep-logs", type=Path, help="folder to copy the logs of all steps to")
+    parser.add_argument("--keep-logs", type=Path, help="a .tar.gz for the logs of all steps")
     return parser
 
 

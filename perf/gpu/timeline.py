@@ -22,9 +22,10 @@ def record(bench: Bench, timeout: float) -> dict[str, Any]:
     if bench.rehearsal:
         raise NotHere("there is no GPU to time")
     folder = bench.work / "timeline"
-    chosen = Configuration(1, {"BIREME_TIMELINE": str(folder / "gpu.json")})
+    # In the background a batch can be handed over while the one before it still runs.
+    chosen = Configuration(1, {"BIREME_TIMELINE": str(folder / "gpu.json"), "BIREME_BACKGROUND": "on"})
     with dense_server(bench, "network", "timeline", chosen) as session:
-        load = bench.dense_load("network", bench.sizes.base, clients=bench.sizes.clients[0])
+        load = bench.dense_load("network", bench.sizes.base, clients=bench.sizes.clients[1])
         measured = session.measure(load, bench.sizes.base, timeout)
     files = sorted(folder.glob("*.json"))
     if not files:
