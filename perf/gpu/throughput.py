@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gpu.bench import Bench
@@ -62,6 +63,7 @@ def configurations(instances: int) -> tuple[dict[str, Configuration], dict[str, 
         f"{alone}, answers in the background": Configuration(1, background),
         f"{many}, answers at once": Configuration(instances, {"BIREME_BACKGROUND": "off"}),
         f"{many}, 1 lane": Configuration(instances, {"BIREME_LANES": "1"}),
+        f"{many}, MPS, waits awake": Configuration(instances, {"BIREME_SPIN": "2000"}, mps=True),
         f"{alone}, MPS": Configuration(1, mps=True),
         f"{2 * instances} instances, graphs, MPS": Configuration(2 * instances, mps=True),
     }
@@ -87,7 +89,13 @@ def table_row(bench: Bench, name: str, chosen: Configuration, timeout: float) ->
             offered = session.measure(load, rows, timeout)
         result: dict[str, Any] = {"instances": chosen.instances, "mps": chosen.mps, "merge": chosen.merge}
         result["ready_s"] = session.took
-        return {**result, "closed": closed, "offered": offered}
+        return {**result, "closed": closed, "offered": offered, "said": said(session.server.log)}
+
+
+def said(log: Path | None) -> list[str]:
+    """What the instances said of themselves when they were loaded: engine, lanes, graphs, memory."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log is not None else []
+    return [line.split('"')[1] for line in lines if ": TensorRT " in line and line.count('"') > 1]
 
 
 @contextlib.contextmanager

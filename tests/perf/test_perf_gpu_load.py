@@ -17,6 +17,7 @@ from gpu import analyzer
 from gpu.analyzer import Load, parse_csv, run_load
 from gpu.monitor import parse_samples
 from gpu.payloads import handed_over, raw, write_payload
+from gpu.throughput import said
 from gpu.variants import set_instances, set_parameter, variant
 
 # What perf_analyzer 2.50 wrote about an ensemble under an open loop.
@@ -121,3 +122,13 @@ def test_a_variant_changes_its_config_and_nothing_of_the_original(repository: Pa
 def test_readings_of_nvidia_smi() -> None:
     found = parse_samples("97, 1234\n100, 1300\n[N/A], 3\n5")
     assert [(sample.busy, sample.memory_mb) for sample in found] == [(97, 1234), (100, 1300)]
+
+
+def test_what_instances_say_of_themselves_is_found_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    line = (
+        "net_dnn_0_0: TensorRT 8.6.0 on NVIDIA H200 (GPU 0), 2 lanes, 20 CUDA graphs each, captured in 0.8 s"
+    )
+    log.write_text(f'I1 7 python_be.cc:1] "other"\nI1 7 pb_stub.cc:9] "{line}"\n', encoding="utf-8")
+    assert said(log) == [line]
+    assert said(None) == []
