@@ -65,14 +65,13 @@ def offered(results: Results) -> Figure | None:
     rows = [(n, r["offered"]) for n, r in results.items() if (r or {}).get("offered")]
     if not rows:
         return None
-    rows.sort(key=lambda row: -row[1]["p99_us"])
-    names = [name for name, _ in rows]
-    rate = rows[0][1]["offered_per_s"]
-    title = f"Equal offered load: {rate:,.0f} requests/s at random times"
+    rows.sort(key=lambda row: (-row[1]["offered_per_s"], -row[1]["p99_us"]))
+    names = [f"{name}, {row['offered_per_s']:,.0f}/s" for name, row in rows]
     panels = [
         (label, [row[key] / 1e3 for _, row in rows])
         for label, key in (("P50, ms", "p50_us"), ("P99, ms", "p99_us"))
     ]
+    title = "Equal offered load: requests at random times, at a rate that one instance without graphs bears"
     return _bars(title, names, panels, [_color(name) for name in names])
 
 
@@ -83,7 +82,7 @@ def user_once(results: Results) -> Figure | None:
         return None
     names, colors = [], []
     values: list[list[float]] = [[], [], []]
-    for candidates in found["on"]:
+    for candidates in sorted(found["on"], key=int):
         for label, word, color in (("off", "user repeated", _PLAIN), ("on", "user once", _GRAPHS)):
             row = found[label][candidates]
             names.append(f"N = {candidates}, {word}")

@@ -14,10 +14,22 @@ from gpu.serving import Session, serve
 from gpu.steps import NotHere
 from gpu.variants import one_by_one, set_instances, variant
 
-__all__ = ["BEARABLE", "REFERENCE", "Configuration", "configurations", "dense_server", "table_row"]
+__all__ = [
+    "ALONE",
+    "BEARABLE",
+    "REFERENCE",
+    "Configuration",
+    "configurations",
+    "dense_server",
+    "reference_of",
+    "said",
+    "table_row",
+]
 
 #: The configuration whose throughput says what an equal offered load is.
 REFERENCE = "1 instance, no graphs"
+#: Ends the names of configurations without dynamic batching.
+ALONE = ", one by one"
 #: Share of what the reference answers in a closed loop, which it can bear in an open one.
 BEARABLE = 0.8
 _OFF = {"BIREME_GRAPHS": "off"}
@@ -32,7 +44,7 @@ class Configuration:
         environment: of the server.
         mps: whether the instances share the GPU through MPS.
         merge: whether requests that wait run together; if not, each runs by itself.
-        offered: whether it is also driven at the rate that the reference can just bear.
+        offered: whether it is also driven at the rate that the reference of its kind can just bear.
     """
 
     instances: int
@@ -53,9 +65,9 @@ def configurations(instances: int) -> tuple[dict[str, Configuration], dict[str, 
         alone: Configuration(1, offered=True),
     }
     why = {
-        f"{REFERENCE}, one by one": Configuration(1, _OFF, merge=False),
-        f"{many}, one by one": Configuration(instances, merge=False),
-        f"{many}, MPS, one by one": Configuration(instances, mps=True, merge=False),
+        f"{REFERENCE}{ALONE}": Configuration(1, _OFF, merge=False, offered=True),
+        f"{many}{ALONE}": Configuration(instances, merge=False, offered=True),
+        f"{many}, MPS{ALONE}": Configuration(instances, mps=True, merge=False, offered=True),
         "2 instances, graphs": Configuration(2),
         f"{instances} instances, no graphs": Configuration(instances, _OFF),
         f"{many}, answers in the background": Configuration(instances, background),
@@ -70,6 +82,11 @@ def configurations(instances: int) -> tuple[dict[str, Configuration], dict[str, 
     return asked, why
 
 
+def reference_of(chosen: Configuration) -> str:
+    """Whose throughput says how much is offered: the reference that merges requests, or does not, as well."""
+    return REFERENCE if chosen.merge else f"{REFERENCE}{ALONE}"
+
+
 def table_row(bench: Bench, name: str, chosen: Configuration, timeout: float) -> dict[str, Any]:
     """Serve one configuration and put each load on it.
 
@@ -81,9 +98,10 @@ def table_row(bench: Bench, name: str, chosen: Configuration, timeout: float) ->
         for clients in bench.sizes.clients:
             load = bench.dense_load("network", rows, clients=clients)
             closed.append(session.measure(load, rows, timeout))
-        if name == REFERENCE:
-            bench.findings["offered"] = BEARABLE * closed[0]["requests_per_s"]
-        offered, rate = None, bench.findings.get("offered")
+        reference = reference_of(chosen)
+        if name == reference:
+            bench.findings[name] = BEARABLE * closed[0]["requests_per_s"]
+        offered, rate = None, bench.findings.get(reference)
         if chosen.offered and rate:
             load = bench.dense_load("network", rows, clients=0, rate=rate)
             offered = session.measure(load, rows, timeout)
