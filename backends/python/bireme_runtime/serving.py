@@ -50,13 +50,13 @@ def inputs_of(request: InferenceRequest) -> dict[str, Array]:
     return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
 
 
-def response_of(
-    backend: Any, names: Sequence[str], result: Sequence[Array] | ValueError
-) -> InferenceResponse:
-    """A request's response: its outputs, or what is wrong with it."""
+def response_of(backend: Any, names: Sequence[str], result: Sequence[Array] | Exception) -> InferenceResponse:
+    """A request's response: its outputs, or what is wrong with it (a ValueError) or with the server."""
     response: InferenceResponse
-    if isinstance(result, ValueError):
-        error = backend.TritonError(str(result), backend.TritonError.INVALID_ARG)
+    if isinstance(result, Exception):
+        codes = backend.TritonError
+        code = codes.INVALID_ARG if isinstance(result, ValueError) else codes.INTERNAL
+        error = backend.TritonError(str(result), code)
         response = backend.InferenceResponse(error=error)
     else:
         pairs = zip(names, result, strict=True)
