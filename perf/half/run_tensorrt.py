@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorrt as trt  # type: ignore[import-not-found]
+import tensorrt as trt
 
 _USERS = 16
 _KINDS = {trt.float32: np.float32, trt.float16: np.float16}
