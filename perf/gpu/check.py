@@ -51,7 +51,10 @@ def all_steps(bench: Bench) -> list[Step]:
         run = partial(table_row, bench, name, chosen)
         return Step(name, 22 if chosen.offered else 17, lambda left: run(min(left, _LOAD)), network)
 
-    whole, large = bench.sizes.base, bench.sizes.example
+    def ends(what: str, candidates: int, left: float, mps: bool = False) -> dict[str, Any]:
+        return end_to_end(bench, what, candidates, min(left, _LOAD), mps)
+
+    whole = bench.sizes.base
     return [
         Step("facts", 3, partial(facts, bench)),
         Step("engine of network", 35, partial(build_engine, bench, "network")),
@@ -61,23 +64,14 @@ def all_steps(bench: Bench) -> list[Step]:
         Step("scores of network", 40, partial(check_scores, bench, "network"), network),
         *(row(name, chosen) for name, chosen in asked.items()),
         Step("eager", 20, lambda left: eager(bench, False, min(left, _LOAD)), network),
-        Step(
-            "ensemble end to end",
-            40,
-            lambda left: end_to_end(bench, "network", whole, min(left, _LOAD)),
-            network,
-        ),
+        Step("ensemble end to end", 45, partial(ends, "network", whole), network),
         Step("whole model, eager", 20, lambda left: eager(bench, True, min(left, _LOAD)), network),
         Step("engine of flat", 35, partial(build_engine, bench, "flat")),
         Step("user once or not", 50, lambda left: user_once(bench, min(left, _LOAD)), (*network, *flat)),
         Step("timeline", 10, lambda left: record(bench, min(left, _LOAD)), network),
         *(row(name, chosen) for name, chosen in why.items()),
-        Step(
-            "example end to end",
-            40,
-            lambda left: end_to_end(bench, "example", large, min(left, _LOAD)),
-            example,
-        ),
+        Step("ensemble end to end, MPS", 50, partial(ends, "network", whole, mps=True), network),
+        Step("example end to end", 45, partial(ends, "example", bench.sizes.example), example),
         Step("scores of flat", 40, partial(check_scores, bench, "flat"), flat),
     ]
 

@@ -18,9 +18,11 @@ from matplotlib.figure import Figure
 
 from files import write_figure
 
-__all__ = ["PICTURES", "draw_all", "in_order", "main"]
+__all__ = ["ENSEMBLE", "PICTURES", "draw_all", "in_order", "main"]
 
 Results = Mapping[str, Any]
+#: Steps that measure the network's ensemble.
+ENSEMBLE = ("ensemble end to end", "ensemble end to end, MPS")
 _PLAIN, _GRAPHS, _MPS, _EAGER = "#9aa5b1", "#1b7837", "#2166ac", "#b2182b"
 _LANES = ("#1b7837", "#2166ac", "#8a6d00", "#762a83")
 _COPY = {"h2d": "//", "compute": "", "d2h": "\\\\"}
@@ -97,9 +99,10 @@ def user_once(results: Results) -> Figure | None:
 def whole(results: Results) -> Figure | None:
     """Raw features to scores: the ensemble, and the whole model eagerly in one process."""
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    for variant in (results.get("ensemble end to end") or {}).values():
+    for variant in (v for step in ENSEMBLE for v in (results.get(step) or {}).values()):
         many = variant["preprocess"] > 1
         name = f"ensemble, {variant['preprocess']} feature process{'es' if many else ''}"
+        name += ", MPS" * variant["mps"]
         rows += [(f"{name}, {load['clients']} clients", load) for load in variant["loads"]]
     eager = results.get("whole model, eager")
     rows += [

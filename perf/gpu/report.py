@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a file, Python looks beside it only
 
-from gpu.plots import PICTURES, in_order
+from gpu.plots import ENSEMBLE, PICTURES, in_order
 
 __all__ = ["as_markdown", "main"]
 
@@ -159,9 +159,10 @@ def _user_once(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _whole(results: Mapping[str, Any]) -> Iterator[str]:
     rows: list[Row] = []
-    for name in ("ensemble end to end", "example end to end"):
+    for name in (*ENSEMBLE, "example end to end"):
         for variant in (results.get(name) or {}).values():
             label = f"{name.split()[0]}, {variant['preprocess']} + {variant['dnn']} processes"
+            label += ", MPS" * variant["mps"]
             rows += [_line(label, load) for load in variant["loads"]]
     eager = results.get("whole model, eager")
     rows += [_line("eager, one process", load) for load in (eager or {"loads": []})["loads"]]

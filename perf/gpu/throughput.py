@@ -23,6 +23,7 @@ __all__ = [
     "dense_server",
     "reference_of",
     "said",
+    "sharing",
     "table_row",
 ]
 
@@ -125,15 +126,15 @@ def dense_server(
     stem = name.replace(",", "").replace(" ", "_")
     edits = [set_instances(chosen.instances), *([] if chosen.merge else [one_by_one])]
     repository = variant(bench.repository(what), [model], bench.work / "repositories" / stem, *edits)
-    with _mps(bench, chosen) as environment, contextlib.ExitStack() as stack:
+    with sharing(bench, chosen.mps) as environment, contextlib.ExitStack() as stack:
         together = {**environment, **chosen.environment}
         yield stack.enter_context(serve(repository, bench.log(stem), together, flags))
 
 
 @contextlib.contextmanager
-def _mps(bench: Bench, chosen: Configuration) -> Iterator[Mapping[str, str]]:
-    """The variables that make the server's processes share the GPU, while the daemon runs."""
-    if not chosen.mps:
+def sharing(bench: Bench, mps: bool) -> Iterator[Mapping[str, str]]:
+    """The variables that make the server's processes share the GPU through MPS, while its daemon runs."""
+    if not mps:
         yield {}
         return
     if bench.rehearsal:

@@ -14,7 +14,7 @@ from gpu.bench import Bench
 from gpu.eager.repository import write_eager
 from gpu.serving import Session, named_server, serve
 from gpu.steps import NotHere
-from gpu.throughput import Configuration, dense_server
+from gpu.throughput import Configuration, dense_server, sharing
 from gpu.variants import set_instances, variant
 
 __all__ = ["bottleneck", "eager", "end_to_end", "user_once"]
@@ -67,18 +67,27 @@ def bytes_moved(repository: Path, model: str, candidates: int) -> dict[str, int]
     }
 
 
-def end_to_end(bench: Bench, what: str, candidates: int, timeout: float) -> dict[str, Any]:
-    """The emitted ensemble, raw features to scores, as it is and with more feature processes."""
+def end_to_end(bench: Bench, what: str, candidates: int, timeout: float, mps: bool = False) -> dict[str, Any]:
+    """The emitted ensemble, raw features to scores: as it is, and with twice the feature processes.
+
+    Args:
+        bench: the check.
+        what: "network" or "example".
+        candidates: of a request.
+        timeout: seconds for a load.
+        mps: whether the network's processes share the GPU through MPS.
+    """
     model, repository = bench.model(what), bench.repository(what)
     models = [f"{model}_preprocess", f"{model}_dnn", model]
     emitted = config_of(repository, models[0]).instance_group[0].count
     found: dict[str, Any] = {}
-    for processes in dict.fromkeys((emitted, max(emitted, bench.sizes.instances))):
+    for processes in (emitted, 2 * emitted):
         folder = bench.work / "repositories" / f"{what}_whole_{processes}"
         variant(repository, models[1:], folder)
         variant(repository, models[:1], folder.with_suffix(".part"), set_instances(processes))
         (folder.with_suffix(".part") / models[0]).rename(folder / models[0])
-        with serve(folder, bench.log(folder.name)) as session:
+        log = bench.log(f"{folder.name}{'_mps' * mps}")
+        with sharing(bench, mps) as environment, serve(folder, log, environment) as session:
             loads = []
             for clients in dict.fromkeys((1, *bench.sizes.clients)):
                 before = {name: session.statistics(name) for name in models[:2]}
@@ -89,7 +98,12 @@ def end_to_end(bench: Bench, what: str, candidates: int, timeout: float) -> dict
                 counts = {name: config_of(folder, name).instance_group[0].count for name in models[:2]}
                 measured["bottleneck"] = bottleneck(measured, counts)
                 loads.append(measured)
-        found[str(processes)] = {"preprocess": processes, "dnn": counts[models[1]], "loads": loads}
+        found[str(processes)] = {
+            "preprocess": processes,
+            "dnn": counts[models[1]],
+            "mps": mps,
+            "loads": loads,
+        }
     return found
 
 

@@ -59,7 +59,12 @@ RESULTS = {
         for label, size in (("on", 263_168), ("off", 786_432))
     },
     "ensemble end to end": {
-        "4": {"preprocess": 4, "dnn": 4, "loads": [load(3000, steps=STEPS, bottleneck="m_dnn: busy")]}
+        "4": {
+            "preprocess": 4,
+            "dnn": 4,
+            "mps": False,
+            "loads": [load(3000, steps=STEPS, bottleneck="m_dnn: busy")],
+        }
     },
     "whole model, eager": {"loads": [load(120)]},
     "timeline": {"launches": shorten(LAUNCHES), "of": len(LAUNCHES), **overlap(LAUNCHES)},
