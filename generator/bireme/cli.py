@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from bireme import __version__
 from bireme.errors import BiremeError, SpecError
+from bireme.lint.command import lint
 
 __all__ = ["app", "main"]
 
@@ -225,6 +226,9 @@ def verify(
     if protocol is not ProtocolName.both:
         results = [result for result in results if result.protocol == protocol.value]
     print(json.dumps(as_data(results), indent=1) if as_json else as_text(results, clients))
+
+
+app.command()(lint)
 
 
 @app.command()

@@ -15,6 +15,7 @@ __all__ = [
     "ClientError",
     "CompileError",
     "EmitError",
+    "LintError",
     "ServerError",
     "SpecError",
     "VerifyError",
@@ -77,3 +78,9 @@ class ClientError(BiremeError):
     """A request was malformed or refused by the server."""
 
     exit_code = 7
+
+
+class LintError(BiremeError):
+    """A model repository cannot be linted; `bireme lint` exits with the same code where it finds errors."""
+
+    exit_code = 9

@@ -330,6 +330,7 @@ def test_the_note_on_the_plan_covers_every_captured_shape(
     assert "--minShapes=user:1x8,items:1x4x9" in note
     assert "--maxShapes=user:6x8,items:6x16x9" in note
     assert "--stronglyTyped" in note
+    assert "--model-load-thread-count=1" in note
     assert f"replace it by {flags}" in note
 
 

@@ -71,6 +71,9 @@ def test_a_named_server_wins(tmp_path: Path) -> None:
     system, named = _binary(tmp_path / "system"), _binary(tmp_path / "named")
     environ = {"PATH": str(system.parent), VARIABLE: str(named)}
     assert locate(environ=environ).command == named
+    # One model after another, whichever server it is.
+    for found in (locate(environ=environ), locate(environ={"PATH": str(system.parent)})):
+        assert "--model-load-thread-count=1" in found.flags
     assert locate(named=system, environ=environ).command == system
 
 

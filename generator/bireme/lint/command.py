@@ -1,0 +1,33 @@
+"""`bireme lint`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["lint"]
+
+
+def lint(
+    repository: Annotated[
+        Path, typer.Option("--repository", "-r", help="the Triton model repository")
+    ] = Path("model_repository"),
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False,
+) -> None:
+    """Look for what Triton accepts silently and then ignores, or answers wrongly; exit code 9 on errors."""
+    from bireme.errors import LintError
+    from bireme.lint.repository import lint_repository
+
+    findings = lint_repository(repository)
+    errors = sum(finding.severity == "error" for finding in findings)
+    if as_json:
+        print(json.dumps([finding.as_data() for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            print(f"{finding.code} {finding.severity}: {finding.where}: {finding.message}\n  → {finding.fix}")
+        print(f"{repository}: {errors} errors, {len(findings) - errors} warnings")
+    if errors:
+        raise typer.Exit(LintError.exit_code)
