@@ -27,6 +27,7 @@ from bireme.server.locate import VARIABLE
 from files import write_json
 from gpu.bench import Bench, Sizes
 from gpu.building import build_engine, check_scores, facts, run_tests
+from gpu.refresh import refresh
 from gpu.serving import BACKENDS, named_server
 from gpu.steps import Outcome, Step, from_file, run_steps, say, to_file
 from gpu.throughput import ALONE, BEARABLE, REFERENCE, configurations, table_row
@@ -107,6 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = options.out / f"{stem}_steps.jsonl"
     if not options.resume:
         log.unlink(missing_ok=True)
+    if options.refresh:
+        for what in ("network", "flat", "example"):
+            say(f"{what}: {refresh(bench.repository(what), bench.target)} files of the runtime replaced")
     if os.environ.get(BACKENDS) and not os.environ.get(VARIABLE):
         os.environ[VARIABLE] = str(named_server(work / "server"))
     before = {
@@ -142,6 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", nargs="+", help="only steps whose names hold one of these")
     parser.add_argument("--resume", action="store_true", help="keep the results of an earlier run")
+    parser.add_argument(
+        "--refresh", action="store_true", help="first put this tree's runtime into the repositories"
+    )
     parser.add_argument("--rehearse", action="store_true", help="without a GPU, on the cpu target")
     parser.add_argument("--keep-logs", type=Path, help="a .tar.gz for the logs of all steps")
     return parser

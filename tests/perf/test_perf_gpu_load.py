@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 
 from baseline.repository import config_of
-from bireme.errors import ServerError
+from bireme.emitter.manifest import check_repository
+from bireme.errors import EmitError, ServerError
 from gpu import analyzer
 from gpu.analyzer import Load, parse_csv, run_load
 from gpu.monitor import parse_samples
 from gpu.payloads import handed_over, raw, write_payload
+from gpu.refresh import refresh
 from gpu.throughput import said
 from gpu.variants import set_instances, set_parameter, variant
 
@@ -132,3 +135,21 @@ def test_what_instances_say_of_themselves_is_found_in_the_log(tmp_path: Path) ->
     log.write_text(f'I1 7 python_be.cc:1] "other"\nI1 7 pb_stub.cc:9] "{line}"\n', encoding="utf-8")
     assert said(log) == [line]
     assert said(None) == []
+
+
+def test_refreshed_repositories_hold_this_trees_runtime_and_a_manifest_that_fits(
+    repository: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "repository"
+    shutil.copytree(repository, folder)
+    version = folder / "tiny_dnn" / "1"
+    (version / "bireme_runtime" / "dense.py").write_text("old", encoding="utf-8")
+    (version / "bireme_runtime" / "gone.py").write_text("old", encoding="utf-8")
+    (version / "model.py").write_text("old", encoding="utf-8")
+    with pytest.raises(EmitError):
+        check_repository(folder, "tiny")
+    assert refresh(folder, "cpu") == 3
+    check_repository(folder, "tiny", deep=True)
+    assert not (version / "bireme_runtime" / "gone.py").exists()
+    assert (version / "model.py").read_bytes() == (repository / "tiny_dnn" / "1" / "model.py").read_bytes()
+    assert refresh(folder, "cpu") == 0
