@@ -1,6 +1,6 @@
 """Puts this tree's runtime into repositories that were built with an older one, without TensorFlow.
 
-For work on the runtime between two runs on a GPU machine: configs, tables and networks stay as they were built.
+For work on the runtime between two runs on a GPU machine: configs, tables and networks stay as built.
 """
 
 from __future__ import annotations
