@@ -130,9 +130,12 @@ def run_command(
         CommandError: it failed or took too long.
     """
     with log.open("w+", encoding="utf-8", errors="replace") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
-        )
+        try:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
+            )
+        except OSError as error:
+            raise CommandError(f"{command[0]}: {error.strerror}", []) from None
         try:
             code: int | str = process.wait(timeout)
         except subprocess.TimeoutExpired:

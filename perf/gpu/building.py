@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpu.bench import Bench, run_bireme, run_command
+from gpu.bench import Bench, CommandError, run_bireme, run_command
 from gpu.steps import NotHere
 from machine import describe
 
@@ -36,8 +36,11 @@ def facts(bench: Bench, timeout: float) -> dict[str, Any]:
         found["tensorrt"] = None
     if bench.rehearsal and not shutil.which("nvidia-smi"):
         return {**found, "gpu": None}
-    command = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]
-    line = run_command(command, min(30, timeout), bench.log("nvidia_smi")).splitlines()[0]
+    command = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits", "--id=0"]
+    try:
+        line = run_command(command, min(30, timeout), bench.log("nvidia_smi")).splitlines()[0]
+    except CommandError as error:  # the rest is worth knowing all the same
+        return {**found, "gpu": None, "nvidia_smi": [str(error), *error.log]}
     names = ("name", "compute_capability", "memory_mb", "driver", "max_sm_mhz")
     return {**found, "gpu": dict(zip(names, (part.strip() for part in line.split(",")), strict=True))}
 

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpu.bench import Bench
+import pytest
+
+from gpu.bench import Bench, CommandError, run_command
 from gpu.check import all_steps, still_there
 from gpu.steps import NotHere, Outcome, Step, from_file, run_steps, to_file
 
@@ -135,3 +137,15 @@ def test_every_step_has_a_name_of_its_own_and_needs_an_earlier_one(tmp_path: Pat
         assert step.name not in names
         names.append(step.name)
     assert {"1 instance, no graphs", "4 instances, graphs, MPS", "user once or not", "timeline"} <= set(names)
+
+
+def test_a_command_that_fails_hangs_or_is_missing_is_told_with_its_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert run_command(["echo", "all is well"], 10, log) == "all is well\n"
+    with pytest.raises(CommandError, match=r"sh -c .*: 3") as failed:
+        run_command(["sh", "-c", "echo first; echo last; exit 3"], 10, log)
+    assert failed.value.log == ["first", "last"]
+    with pytest.raises(CommandError, match="no end after 0 s"):
+        run_command(["sleep", "30"], 0.2, log)
+    with pytest.raises(CommandError, match="no-such-command: No such file"):
+        run_command(["no-such-command"], 10, log)
