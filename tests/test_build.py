@@ -25,6 +25,7 @@ from bireme.build import build
 from bireme.emitter.manifest import read_manifest
 from bireme.errors import CompileError, SpecError
 from bireme.inspect import inspect_model
+from bireme.lint.repository import lint_repository
 
 WORDS = [f"word {k}" for k in range(50)]
 
@@ -193,6 +194,16 @@ def test_graphs_of_the_spec_reach_config_report_and_builder(make_spec, tmp_path,
     line = f"CUDA Graphs for 1, 8 users x 2 buckets: {captures} captures on a GPU"
     assert any(note.startswith(line) for note in built.notes)
     assert line in (tmp_path / "shop/report.html").read_text()
+    assert lint_repository(tmp_path) == []
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])
+def test_a_build_with_the_user_side_ahead_lints_clean(make_spec, tmp_path, target):
+    built = build(make_spec(), tmp_path, target, user_ahead=True)
+    assert {"shop_dnn_user", "shop_dnn_slice"} <= {folder.name for folder in built.folders}
+    assert lint_repository(tmp_path) == []
+    if target != "cpu":  # two networks with candidates, of 5 x 2 shapes, and one of 5
+        assert built.report["graphs"]["captures"] == 25 * {"gpu": 3 * 2, "gpu-python": 2 * 4}[target]
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_before_the_model_is_read(make_spec, tmp_path):

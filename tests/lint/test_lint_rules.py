@@ -130,6 +130,7 @@ PYTHON: list[tuple[str, Callable[[Any], object]]] = [
     ("P01", tell("graphs", "64")),
     ("P01", tell("graphs", "1*64")),
     ("P01", tell("lanes", "0")),
+    ("P01", tell("lanes", "9")),
     ("P01", tell("buckets", "4;16")),
     ("P02", tell("graphs", "1x4,6x4,1x16,4x16")),
     ("P02", tell("graphs", "1x4,6x4")),

@@ -32,8 +32,8 @@ def _unreadable(model: Model) -> Iterator[Issue]:
         )
     if not _NUMBERS.fullmatch(model.parameter("buckets") or ""):
         yield Issue("parameters[buckets]", "is no list of candidate counts", "write them as 64,128")
-    if lanes is not None and not (lanes.isdecimal() and int(lanes)):
-        yield Issue("parameters[lanes]", f"is '{lanes}', which is no number of contexts", "write 1 or more")
+    if lanes is not None and not (lanes.isdecimal() and 1 <= int(lanes) <= 8):
+        yield Issue("parameters[lanes]", f"is '{lanes}', which is no number of contexts", "write 1 to 8")
 
 
 def _captured(model: Model) -> list[tuple[int, int]]:
@@ -71,7 +71,7 @@ def _outside(model: Model) -> Iterator[Issue]:
         if bucket not in buckets or not 1 <= users <= most:
             yield Issue(
                 "parameters[graphs]",
-                f"captures {users} users with {bucket} candidates, which no execution can have",
+                f"has {users} users with {bucket} candidates, which do not occur: the model does not load",
                 "keep to `buckets` and max_batch_size",
             )
 

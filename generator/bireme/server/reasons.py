@@ -42,7 +42,10 @@ _DECISIVE = (
 _REMEDIES = (
     (r"shared libraries", "install it again: pip install --force-reinstall 'bireme[embedded]'"),
     (r"No module named", "install it into the Python that runs tritonserver's models"),
-    (r"backend library for backend 'tensorrt'", "use NVIDIA's container, or build with target: cpu"),
+    (
+        r"backend library for backend 'tensorrt'",
+        "use NVIDIA's container, or build with --target gpu-python, or cpu",
+    ),
     (r"backend library for backend", "use a tritonserver that has this backend, such as NVIDIA's container"),
     (
         r"FileNotFoundError|No such file|not found in|was found|must be available",
