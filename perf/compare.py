@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -25,9 +26,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from agreement import require_equal
+from apart import start_apart
 from baseline.repository import Setting, whole_name, write_whole
 from bireme.errors import BiremeError
 from bireme.requests import read_requests
+from bireme.server.preload import preload
 from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.verify import read_vocabularies
@@ -37,11 +40,12 @@ from driver import LoadProcess, Window
 from files import write_figure, write_json
 from machine import describe
 from plot import draw
+from prepared import REPOSITORY, SPEC, prepare
 from processes import roles
 from reference_model import ROWS, write_model
 from tables import context_table, ratio_table
 from traffic import make_traffic
-from variants import FLOOR, FUSED, build_fused, write_floor
+from variants import FLOOR, FUSED, write_floor
 from wire import encode
 
 TOLERANCE = 1e-5
@@ -60,6 +64,7 @@ def compare(
     clients: Sequence[int],
     rounds: int,
     seconds: float,
+    cores: int = 0,
 ) -> tuple[list[Case], float]:
     """Serve all, check their scores, drive them in turn.
 
@@ -72,6 +77,8 @@ def compare(
         clients: every number of clients to measure.
         rounds: how often each model is driven in each case.
         seconds: how long each time.
+        cores: so many for the server, the others for the clients, as if these were other machines; 0: the
+            server and its clients share all.
 
     Returns:
         One case for every N and number of clients, and one for every N at a rate that the baseline, as it was
@@ -88,10 +95,11 @@ def compare(
     fused = f"{spec.model}_{FUSED}"
     beside = (*([fused] if (repository / fused).is_dir() else []), write_floor(repository, spec.model))
     models = [spec.model, *beside, *variants]
-    server = TritonServer(repository)
-    server.start(_PATIENCE)
+    # As `bireme serve` starts it.
+    server = TritonServer(repository, environment=preload(os.environ).environment)
     with contextlib.ExitStack() as stack:
         stack.callback(server.stop)
+        start_apart(lambda: server.start(_PATIENCE), cores)
         assert server.pid is not None
         with LoadProcess(server.grpc_url, roles(server.pid)) as load:
             difference = _prepare(load, spec, repository, models, candidates)
@@ -178,18 +186,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Any) -> None:
-    from bireme.build import build  # TensorFlow; the load generator's process does without
-
     machine = describe()
-    with tempfile.TemporaryDirectory(prefix="bireme-compare-") as folder:
-        repository = Path(folder) / "repository"
-        with _console.status("building the ensemble"):
-            path = (
-                write_model(Path(folder) / "reference", options.rows) if options.reference else options.spec
-            )
-            spec = read_spec(path)
-            build(path, repository)
-            build_fused(path, repository)
+    machine["allocator"] = preload(os.environ).line
+    with tempfile.TemporaryDirectory(prefix="bireme-compare-") as temporary:
+        folder = options.folder or Path(temporary)
+        if not (folder / SPEC).exists():
+            with _console.status("building the ensemble"):
+                path = write_model(folder / "model", options.rows) if options.reference else options.spec
+                prepare(path, folder)
+        if options.prepare:
+            return
+        spec, repository = read_spec(folder / SPEC), folder / REPOSITORY
         cases, difference = compare(
             spec,
             repository,
@@ -198,12 +205,14 @@ def _run(options: Any) -> None:
             options.clients,
             options.rounds,
             options.seconds,
+            options.cores,
         )
     machine["load_after"] = describe()["load"]
     out = Console(width=max(_WIDTH, _console.width))
     out.print(ratio_table(cases), context_table(cases))
     out.print(f"largest difference of two scores: {difference:.1e} (tolerance {TOLERANCE:g})")
-    settings = {"rounds": options.rounds, "seconds": options.seconds, "requests": _REQUESTS}
+    settings = {name: getattr(options, name) for name in ("rounds", "seconds", "cores")}
+    settings["requests"] = _REQUESTS
     result = {
         "machine": machine,
         "settings": settings,
@@ -250,6 +259,18 @@ def _parser() -> argparse.ArgumentParser:
         help="variants of the baseline, INSTANCESxTHREADS, with dynamic batching if 'm' follows, with a"
         " signature that takes the user once if 'o' follows; each case is compared with its fastest",
     )
+    parser.add_argument(
+        "--cores",
+        type=int,
+        default=0,
+        help="so many for the server, the others for the clients; 0: all for both",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="what is served; built there if it is not there yet; default: a temporary one",
+    )
+    parser.add_argument("--prepare", action="store_true", help="only build what --folder shall hold")
     parser.add_argument(
         "--out", type=Path, default=Path("perf/results/compare.json"), help="JSON; a PNG goes beside it"
     )
