@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ahead_helpers import make_ahead
 from emitter_helpers import make_contract
 from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from test_emit_user_ahead import make_ahead
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme.emitter.ahead_configs import ahead_configs

@@ -16,8 +16,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emitter"))
 
+from ahead_helpers import make_ahead
 from emitter_helpers import make_artifacts, make_contract
-from test_emit_user_ahead import make_ahead
 
 from bireme.emitter import emit
 from bireme.errors import LintError
@@ -242,7 +242,7 @@ def test_what_bireme_emits_is_clean(tmp_path: Path, target: str, changes: dict[s
 def test_the_models_of_user_ahead_are_clean(tmp_path: Path, target: str) -> None:
     contract = make_contract(target)
     emit(make_artifacts(contract, user_ahead=make_ahead(contract)), contract, tmp_path)
-    # The stand-ins for their networks (test_emit_user_ahead) have the inputs of the whole one.
+    # The stand-ins for their networks (ahead_helpers) have the inputs of the whole one.
     assert [finding for finding in lint_repository(tmp_path) if "_slice" not in finding.where] == []
 
 

@@ -56,9 +56,7 @@ class Model:
     @property
     def tensorrt(self) -> bool:
         """Whether the C++ TensorRT backend runs it."""
-        return "tensorrt_plan" in (self.config.platform, self.config.backend) or (
-            self.config.backend == "tensorrt"
-        )
+        return bool(self.config.platform == "tensorrt_plan" or self.config.backend == "tensorrt")
 
     @property
     def graphs(self) -> bool:
