@@ -200,7 +200,7 @@ def verify(
 ) -> None:
     """Send sampled requests to the served ensemble and to TensorFlow; fail if the scores differ."""
     from bireme.verify import verify as run
-    from bireme.verify.text import as_data, as_text
+    from bireme.verify.text import as_text
 
     if (spec is None) == (golden is None) or (record is not None and golden is not None):
         raise typer.BadParameter("give a build spec, or --golden FILE instead of one")
@@ -219,13 +219,17 @@ def verify(
             print(f"{record}: {len(written.requests):,} requests and the original model's scores")
             return
         if golden is not None:
-            results = run.verify_golden(golden, repository, urls, clients, tolerance, progress)
+            found = run.verify_golden(golden, repository, urls, clients, tolerance, progress)
         else:
             assert spec is not None
-            results = run.verify(spec, repository, urls, requests, clients, tolerance, progress)
+            found = run.verify(spec, repository, urls, requests, clients, tolerance, progress)
     if protocol is not ProtocolName.both:
-        results = [result for result in results if result.protocol == protocol.value]
-    print(json.dumps(as_data(results), indent=1) if as_json else as_text(results, clients))
+        found.parity = [result for result in found.parity if result.protocol == protocol.value]
+    if as_json:
+        print(json.dumps(found.as_data(), indent=1))
+    elif found.networks or not found.failures:
+        print(as_text(found, clients))
+    found.require()
 
 
 app.command()(lint)

@@ -27,5 +27,5 @@ def subjects(tmp_path_factory):
 def test_served_scores_are_the_saved_models(subjects, tmp_path, name):
     spec = subjects / name / "bireme.yaml"
     build(spec, tmp_path)
-    for result in verify(spec, tmp_path, {}, count=40, clients=4, tolerance=1e-5):
+    for result in verify(spec, tmp_path, {}, count=40, clients=4, tolerance=1e-5).require().parity:
         assert result.requests == 40

@@ -62,7 +62,7 @@ def test_served_scores_are_tensorflows(
 ) -> None:
     before = executions(server)
     urls = {"grpc": server.grpc_url, "http": server.http_url}
-    for result in verify(spec, repository, urls, 300, 8, TOLERANCE):  # type: ignore[arg-type]
+    for result in verify(spec, repository, urls, 300, 8, TOLERANCE).require().parity:  # type: ignore[arg-type]
         assert result.counts >= set(edge_counts(plan.buckets))
     assert list(before) == ["obd"]
     asked, runs = (now - then for now, then in zip(executions(server)["obd"], before["obd"], strict=True))
@@ -114,7 +114,7 @@ def test_lists_stay_whole(tmp_path: Path) -> None:
     spec, repository = tmp_path / "bireme.yaml", tmp_path / "repository"
     spec.write_text(f"{LISTED}\nlayout: fused\n", encoding="utf-8")
     build(spec, repository)
-    for result in verify(spec, repository, {}, count=40, clients=4, tolerance=TOLERANCE):
+    for result in verify(spec, repository, {}, count=40, clients=4, tolerance=TOLERANCE).require().parity:
         assert result.counts == set(BUCKETS)
     with TritonServer(repository, exit_timeout=0) as server, RankingClient(server.grpc_url) as client:
         bad = {"item": ["a"] * 7, "price": [1.0] * 7}

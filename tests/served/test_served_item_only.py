@@ -47,7 +47,7 @@ def test_model_without_user_features_is_served(layout: Layout, tmp_path: Path) -
     spec.write_text(SPEC, encoding="utf-8")
     build(spec, repository, layout=layout)
 
-    for parity in verify(spec, repository, {}, count=60, clients=4, tolerance=1e-5):
+    for parity in verify(spec, repository, {}, count=60, clients=4, tolerance=1e-5).require().parity:
         assert parity.requests == 60
         assert {1, 7, 8, 9, 15, 16} <= parity.counts
 

@@ -149,5 +149,6 @@ def test_the_example_request_and_sampled_ones(server: TritonServer, built: tuple
     example = json.loads((repository / "attends" / "example_request.json").read_text(encoding="utf-8"))
     with RankingClient(server.grpc_url) as client:
         assert client.rank(example["user"], example["items"])["click"].shape == (10,)
-    (parity,) = verify(spec, repository, {"grpc": server.grpc_url}, count=60, clients=4, tolerance=1e-5)
+    found = verify(spec, repository, {"grpc": server.grpc_url}, count=60, clients=4, tolerance=1e-5)
+    (parity,) = found.require().parity
     assert parity.requests == 60

@@ -25,7 +25,7 @@ def test_two_thousand_requests_over_both_protocols(
 ) -> None:
     before = executions(server)
     urls = {"grpc": server.grpc_url, "http": server.http_url}
-    results = verify(spec, repository, urls, REQUESTS, CLIENTS, TOLERANCE)  # type: ignore[arg-type]
+    results = verify(spec, repository, urls, REQUESTS, CLIENTS, TOLERANCE).require().parity  # type: ignore[arg-type]
     after = executions(server)
     assert [result.protocol for result in results] == ["grpc", "http"]
     for result in results:
@@ -53,11 +53,11 @@ def test_a_single_wrong_weight_is_found(spec: Path, repository: Path, tmp_path: 
     table[5] *= -1
     arena.write_bytes(table.tobytes())
     with TritonServer(damaged, exit_timeout=0) as server, pytest.raises(VerifyError) as caught:
-        verify(spec, repository, {"grpc": server.grpc_url}, 60, 4, TOLERANCE)
+        verify(spec, repository, {"grpc": server.grpc_url}, 60, 4, TOLERANCE).require()
     assert "differs from the original model by" in caught.value.message
     assert "run `bireme build` again" in caught.value.hint
 
 
 def test_without_a_server_every_request_fails_and_nothing_hangs(spec: Path, repository: Path) -> None:
     with pytest.raises(VerifyError, match=r"request 0 over http: failed: .*refused.*and 7 more"):
-        verify(spec, repository, {"http": "127.0.0.1:9"}, 8, 3, TOLERANCE)
+        verify(spec, repository, {"http": "127.0.0.1:9"}, 8, 3, TOLERANCE).require()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +16,14 @@ from bireme.requests import read_requests
 from bireme.server.process import TritonServer
 from bireme.spec import BuildSpec, read_spec
 from bireme.verify.golden import Golden, read_golden, refuse_other_build, write_golden
+from bireme.verify.gpu import GpuCheck, watched_server
+from bireme.verify.gpu_network import GpuNetwork, gpu_networks
 from bireme.verify.original import original_scores, require_same_model
 from bireme.verify.parity import Parity, compare_served
+from bireme.verify.result import Verified
 from bireme.verify.sampling import sample_requests, sample_together
-from bireme.verify.tolerance import choose_tolerances
+from bireme.verify.served_orders import compare_served_orders
+from bireme.verify.tolerance import Tolerance, choose_tolerances
 from bireme.verify.vocabularies import read_vocabularies
 from bireme_runtime.plan import Plan
 
@@ -40,7 +45,8 @@ def verify(
     clients: int,
     tolerance: float | None = None,
     progress: Progress = _quiet,
-) -> list[Parity]:
+    environment: Mapping[str, str] | None = None,
+) -> Verified:
     """Compare served scores with TensorFlow's.
 
     Args:
@@ -52,19 +58,20 @@ def verify(
         clients: parallel clients.
         tolerance: largest allowed |served − original|; None: what the build allowed, see tolerance.py.
         progress: called with (what, done, total).
+        environment: further variables of a server that is started for the purpose.
 
     Returns:
-        One result a protocol.
+        What was found; `require()` raises what is wrong.
 
     Raises:
-        VerifyError: a difference, or a request that failed.
         BiremeError: whatever is missing to get that far.
     """
     spec = read_spec(spec_path)
     manifest = _manifest(repository, spec.model)
     _check_spec(spec, manifest)
     golden = _sample(spec, repository, manifest, count, manifest["target"] != "cpu", progress)
-    return _compare(golden, repository, manifest, urls, clients, tolerance, progress)
+    check = _Check(golden, repository, manifest, clients, tolerance, progress)
+    return check.run(urls, environment or {})
 
 
 def record(spec_path: Path, repository: Path, path: Path, count: int, progress: Progress = _quiet) -> Golden:
@@ -97,7 +104,8 @@ def verify_golden(
     clients: int,
     tolerance: float | None = None,
     progress: Progress = _quiet,
-) -> list[Parity]:
+    environment: Mapping[str, str] | None = None,
+) -> Verified:
     """Compare served scores with recorded ones; needs neither TensorFlow nor the SavedModel nor the spec.
 
     Args:
@@ -107,18 +115,20 @@ def verify_golden(
         clients: parallel clients.
         tolerance: as for `verify`.
         progress: called with (what, done, total).
+        environment: further variables of a server that is started for the purpose.
 
     Returns:
-        One result a protocol.
+        What was found; `require()` raises what is wrong.
 
     Raises:
-        VerifyError: a difference, a request that failed, or a golden file of another build.
+        VerifyError: a golden file of another build.
         BiremeError: whatever is missing to get that far.
     """
     golden = read_golden(path)
     manifest = _manifest(repository, golden.model)
     refuse_other_build(golden, path, manifest)
-    return _compare(golden, repository, manifest, urls, clients, tolerance, progress)
+    check = _Check(golden, repository, manifest, clients, tolerance, progress)
+    return check.run(urls, environment or {})
 
 
 def _manifest(repository: Path, model: str) -> dict[str, Any]:
@@ -148,37 +158,83 @@ def _sample(
     return Golden(spec.model, manifest["source"], requests, scores, together)
 
 
-def _compare(
-    golden: Golden,
-    repository: Path,
-    manifest: Mapping[str, Any],
-    urls: dict[Protocol, str],
-    clients: int,
-    tolerance: float | None,
-    progress: Progress,
-) -> list[Parity]:
-    losses = [Loss.model_validate(loss) for loss in manifest.get("losses", [])]
-    results = []
-    with nullcontext() if urls else TritonServer(repository) as server:
-        if server is not None:
-            urls = {"grpc": server.grpc_url, "http": server.http_url}
+@dataclass(frozen=True)
+class _Check:
+    """One golden file against one repository; the arguments are those of `verify`."""
+
+    golden: Golden
+    repository: Path
+    manifest: Mapping[str, Any]
+    clients: int
+    tolerance: float | None
+    progress: Progress
+
+    def run(self, urls: dict[Protocol, str], environment: Mapping[str, str]) -> Verified:
+        """Against the servers named, or one that is started; on a GPU repository graphs and sequences too."""
+        networks = gpu_networks(self.repository, self.manifest["models"], self.manifest["buckets"])
+        if networks and not urls:
+            return self._watched(networks, environment)
+        if urls:
+            found = Verified(self._scores(urls))
+        else:
+            with TritonServer(self.repository, environment=environment) as server:
+                found = Verified(self._scores({"grpc": server.grpc_url, "http": server.http_url}))
+        if networks:
+            found.notes.append("CUDA Graphs and sequences were not looked at: the server's log is not ours")
+        self._require_scores(found)
+        return found
+
+    def _watched(self, networks: Sequence[GpuNetwork], environment: Mapping[str, str]) -> Verified:
+        check = GpuCheck.prepare(self.repository, networks, environment, self.progress)
+        with watched_server(self.repository, environment) as watched:
+            url = watched.server.grpc_url
+            found = Verified(self._scores({"grpc": url, "http": watched.server.http_url}))
+            with RankingClient(url, self.golden.model, "grpc") as client:
+                found.ordered = compare_served_orders(
+                    self.golden,
+                    self.manifest["buckets"],
+                    client,
+                    {task: limit.value for task, limit in self._tolerances().items()},
+                    lambda done, total: self.progress("ensemble in sequences", done, total),
+                )
+            check.ask(watched, self.progress)
+            found.networks = check.judge(watched)
+            self._require_scores(found)
+            found.collect(str(watched.log))
+            watched.keep = bool(found.failures)
+        return found
+
+    def _scores(self, urls: dict[Protocol, str]) -> list[Parity]:
+        golden, results = self.golden, []
         for protocol, url in urls.items():
 
             def connect(url: str = url, protocol: Protocol = protocol) -> RankingClient:
                 return RankingClient(url, golden.model, protocol)
 
             def report(done: int, protocol: Protocol = protocol) -> None:
-                progress(f"served over {protocol}", done, len(golden.requests))
+                self.progress(f"served over {protocol}", done, len(golden.requests))
 
             results.append(
                 compare_served(
-                    connect, protocol, golden.requests, golden.scores, clients, report, golden.together
+                    connect,
+                    protocol,
+                    golden.requests,
+                    golden.scores,
+                    self.clients,
+                    report,
+                    golden.together,
                 )
             )
-    tolerances = choose_tolerances(tolerance, losses, golden.scores)
-    for result in results:
-        result.require(tolerances)
-    return results
+        return results
+
+    def _tolerances(self) -> dict[str, Tolerance]:
+        losses = [Loss.model_validate(loss) for loss in self.manifest.get("losses", [])]
+        return choose_tolerances(self.tolerance, losses, self.golden.scores)
+
+    def _require_scores(self, found: Verified) -> None:
+        tolerances = self._tolerances()
+        for result in found.parity:
+            found.attempt(partial(result.require, tolerances))
 
 
 def _check_spec(spec: BuildSpec, manifest: Mapping[str, Any]) -> None:
