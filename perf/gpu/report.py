@@ -88,13 +88,23 @@ def _verdicts(verdicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _scores(results: Mapping[str, Any]) -> Iterator[str]:
     for name, result in results.items():
         compared = (result or {}).get("verify") if name.startswith("scores of") else None
-        if isinstance(compared, list) and compared and isinstance(compared[0], Mapping):
-            for part in compared:
-                if "max_difference" in part:
-                    yield (
-                        f"* {name} over {part['protocol']}: {part['requests']:,} requests, {part['scores']:,}"
-                        f" scores, largest difference {part['max_difference']:.1e}"
-                    )
+        if not isinstance(compared, Mapping):
+            continue
+        for part in compared["scores"]:
+            yield (
+                f"* {name} over {part['protocol']}: {part['requests']:,} requests, {part['scores']:,}"
+                f" scores, largest difference {part['max_difference']:.1e}"
+            )
+        for network in compared["networks"]:
+            ordered, graphs = network["sequences"], network["graphs"]
+            launched = graphs["launches_of_unknown_shape"] + sum(e["count"] for e in graphs["launches"])
+            plain = graphs["plain_of_unknown_shape"] + sum(e["count"] for e in graphs["plain"])
+            yield (
+                f"* {name}, `{network['model']}`: {launched:,} graph launches, {plain:,} plain executions;"
+                f" {ordered['compared']:,} answers in sequences of shapes, {ordered['bit_equal']:,} equal to"
+                f" plain execution bit by bit, largest difference {ordered['largest']:.1e} of the largest"
+                f" value; {ordered['repeated']:,} repeated, {ordered['changed']:,} of them changed"
+            )
 
 
 def _loads(results: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
