@@ -6,13 +6,12 @@
 What it does as the real backend (server 2.51) does: one `execute` call for all requests; an optional input
 that is left out is simply not there; BYTES inputs arrive as object arrays of bytes that went through this
 module's `deserialize_bytes_tensor`, looked up at each call, so a model that replaces it is tested with its
-own; text arrays (dtype "U") are refused; an exception in `execute` fails every request of the batch; a model
-that returns None has answered each request exactly once, in any order, through its response sender.
+own; text arrays (dtype "U") are refused; an exception in `execute` fails every request of the batch.
 
 What it does not do: check inputs against config.pbtxt (the server does, before the model sees them), batch,
-decoupled responses, answers after `execute` has returned, other models (`InferenceRequest.exec`), GPU tensors
-and DLPack, metrics, shared memory, processes, the model's folders on sys.path (the real one appends them).
-Requests are not copied: a model that writes into its inputs changes the caller's arrays.
+decoupled responses, other models (`InferenceRequest.exec`), GPU tensors and DLPack, metrics, shared memory,
+processes, the model's folders on sys.path (the real one appends them). Requests are not copied: a model that
+writes into its inputs changes the caller's arrays.
 """
 
 from __future__ import annotations
@@ -131,23 +130,6 @@ class Tensor:
         return True
 
 
-TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
-
-
-class InferenceResponseSender:
-    """Takes exactly one response, the final one: no model here is decoupled."""
-
-    def __init__(self) -> None:
-        self.response: InferenceResponse | None = None
-
-    def send(self, response: InferenceResponse, flags: int = 0) -> None:
-        if self.response is not None or flags != TRITONSERVER_RESPONSE_COMPLETE_FINAL:
-            raise TritonModelException(
-                "a model that is not decoupled sends one response, with the final flag"
-            )
-        self.response = response
-
-
 class InferenceRequest:
     def __init__(
         self,
@@ -162,10 +144,6 @@ class InferenceRequest:
         self._id, self._correlation_id, self._inputs = request_id, correlation_id, list(inputs)
         self._outputs, self._timeout = set(requested_output_names), timeout
         self._parameters = json.dumps(dict(parameters or {}))
-        self.sender = InferenceResponseSender()
-
-    def get_response_sender(self) -> InferenceResponseSender:
-        return self.sender
 
     def inputs(self) -> list[Tensor]:
         return self._inputs
@@ -234,11 +212,6 @@ class FakeModel:
             responses = self.instance.execute(requests)
         except Exception as error:
             return [TritonError(f"{type(error).__name__}: {error}") for _ in batch]
-        if responses is None:
-            responses = [request.sender.response for request in requests]
-            if None in responses:
-                raise AssertionError("execute returned None and left a request without an answer")
-            return [_result(response) for response in responses]
         if not isinstance(responses, list) or len(responses) != len(batch):
             raise AssertionError(f"execute must return a list of {len(batch)} responses, got {responses!r}")
         return [_result(response) for response in responses]

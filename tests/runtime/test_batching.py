@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme_runtime.batching import bucket_for, divide, group_by_bucket, pad_together, trim_apart
+from bireme_runtime.batching import bucket_for, group_by_bucket, pad_together, trim_apart
 
 BUCKETS = st.lists(st.integers(1, 40), min_size=1, max_size=5, unique=True).map(sorted)
 DTYPES = st.sampled_from(["float32", "float16", "float64", "int32"])
@@ -107,19 +107,3 @@ def test_a_whole_list_is_never_padded(buckets: list[int], counts: list[int]) -> 
     assert placed == {index: count for index, count in enumerate(counts) if count in buckets}
     assert sorted([*placed, *errors]) == list(range(len(counts)))
     assert all(f"{counts[i]} candidates; this model ranks a list as a whole" in errors[i] for i in errors)
-
-
-@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 40))
-def test_parts_of_a_group_hold_so_many_rows_and_no_more(rows: list[int], most: int) -> None:
-    group = [10 + index for index in range(len(rows))]
-    parts = divide(group, rows, most)
-    assert [index for part in parts for index in part] == group
-    sizes = [sum(rows[index - 10] for index in part) for part in parts]
-    assert all(size <= most or len(part) == 1 for size, part in zip(sizes, parts, strict=True))
-    # None could have been in the part before.
-    for size, part in zip(sizes, parts[1:], strict=False):
-        assert size + rows[part[0] - 10] > most
-
-
-def test_nothing_has_no_parts() -> None:
-    assert divide([], [], 8) == []

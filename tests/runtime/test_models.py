@@ -214,43 +214,6 @@ def test_dnn_runs_one_bucket_at_a_time(dnn: FakeModel, monkeypatch: pytest.Monke
     assert shapes == [(2, 2, ITEM), (3, 9, ITEM), (3, 4, ITEM)]
 
 
-def test_dnn_executes_so_many_candidates_at_once_and_no_more(
-    dnn: FakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(type(dnn.instance._dense).answers.__globals__, "ROWS_AT_ONCE", 18)
-    events: list[Any] = []
-    session = dnn.instance._dense.session
-
-    class Watched:
-        def run(self, tasks: list[str], feeds: dict[str, Array]) -> list[Array]:
-            events.append(len(feeds["items"]))
-            return session.run(tasks, feeds)
-
-    monkeypatch.setattr(dnn.instance._dense, "session", Watched())
-    requests = [handover(seed, users, 9) for seed, users in enumerate([1, 1, 1, 3, 1])]
-    given = [{name: array.copy() for name, array in request.items()} for request in requests]
-    answers = dnn.execute(requests)
-    assert events == [2, 1, 3, 1]
-    for answer, request in zip(answers, given, strict=True):
-        assert np.array_equal(result(answer)["first"], request["items"][:, :, 0])
-
-
-def test_dnn_leaves_nobody_without_an_answer(dnn: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = dnn.instance._dense.session
-
-    class Failing:
-        def run(self, tasks: list[str], feeds: dict[str, Array]) -> list[Array]:
-            if feeds["items"].shape[1] > 4:
-                raise RuntimeError("out of memory")
-            return session.run(tasks, feeds)
-
-    monkeypatch.setattr(dnn.instance._dense, "session", Failing())
-    answers = dnn.execute([handover(0, 1, 2), handover(1, 1, 9), handover(2, 1, 2)])
-    assert result(answers[0])["sum"].shape == result(answers[2])["sum"].shape == (1, 2)
-    assert isinstance(answers[1], TritonError)
-    assert answers[1].message() == "RuntimeError: out of memory"
-
-
 @pytest.mark.parametrize("count", [0, 10])
 def test_dnn_refuses_one_request_and_answers_the_others(count: int, dnn: FakeModel) -> None:
     answers = dnn.execute([handover(0, 1, 3), handover(1, 1, count), handover(2, 2, 9)])

@@ -58,28 +58,6 @@ def group_by_bucket(
     return groups, errors
 
 
-def divide(group: Sequence[int], rows: Sequence[int], most: int) -> list[list[int]]:
-    """Parts of a group that are executed one after another.
-
-    Args:
-        group: indices of requests, in order.
-        rows: of each of them.
-        most: rows of a part; one request may have more, then it is alone.
-
-    Returns:
-        Parts of the group, in order; none is empty.
-    """
-    parts: list[list[int]] = []
-    held = 0
-    for index, size in zip(group, rows, strict=True):
-        if not parts or held + size > most:
-            parts.append([])
-            held = 0
-        parts[-1].append(index)
-        held += size
-    return parts
-
-
 def pad_together(items: Sequence[Array], bucket: int) -> Array:
     """Stack requests of one bucket; the rows behind each request's candidates are 0.
 

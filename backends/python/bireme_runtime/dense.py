@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .batching import divide, group_by_bucket, pad_together, trim_apart
+from .batching import group_by_bucket, pad_together, trim_apart
 
-__all__ = ["ROWS_AT_ONCE", "Dense"]
-
-#: Candidates of one execution: more of them together cost as much each, and all wait for the last.
-ROWS_AT_ONCE = 1024
+__all__ = ["Dense"]
 
 Array = np.ndarray[Any, Any]
 
@@ -71,43 +68,32 @@ class Dense:
         """Run a batch.
 
         Args:
-            requests: as `answers` takes them.
-
-        Returns:
-            For each request what `answers` gives for it.
-        """
-        results = dict(self.answers(requests))
-        return [results[index] for index in range(len(requests))]
-
-    def answers(
-        self, requests: Sequence[Mapping[str, Array]]
-    ) -> Iterator[tuple[int, list[Array] | ValueError]]:
-        """Run a batch, and give each request's result as soon as it is there.
-
-        Args:
             requests: for each, `items` [users, candidates, width] and what `per_user` names [users, width].
 
-        Yields:
-            Index of a request, and its outputs in the order of `tasks`, [users, candidates] or
-            [users, width]; or what is wrong with it.
+        Returns:
+            For each request its outputs in the order of `tasks`, [users, candidates] or [users, width]; or
+            what is wrong with it.
         """
         if not self.ranks:
-            yield from enumerate(self._per_user_only(requests))
-            return
+            return [*self._per_user_only(requests)]
         items = [request["items"] for request in requests]
+        sizes = [len(array) for array in items]
         counts = [array.shape[1] for array in items]
         groups, errors = group_by_bucket(counts, self._buckets, self._listwise)
-        yield from ((index, ValueError(message)) for index, message in errors.items())
+        results: dict[int, list[Array] | ValueError] = {
+            index: ValueError(message) for index, message in errors.items()
+        }
         for group in groups.values():
-            for part in divide(group, [len(items[i]) * counts[i] for i in group], ROWS_AT_ONCE):
-                lengths = [counts[i] for i in part]
-                feeds = {name: _joined([requests[i][name] for i in part]) for name in self.per_user}
-                # To the longest and no further: unlike a GPU's, this engine takes any number of candidates.
-                feeds["items"] = pad_together([items[i] for i in part], max(lengths))
-                outputs = self.session.run(self.tasks, feeds)
-                users = [len(items[i]) for i in part]
-                apart = [trim_apart(output, users, lengths) for output in outputs]
-                yield from zip(part, map(list, zip(*apart, strict=True)), strict=True)
+            lengths = [counts[i] for i in group]
+            feeds = {name: _joined([requests[i][name] for i in group]) for name in self.per_user}
+            # To the longest and no further: unlike a GPU's, this engine takes any number of candidates.
+            feeds["items"] = pad_together([items[i] for i in group], max(lengths))
+            outputs = self.session.run(self.tasks, feeds)
+            users = [sizes[i] for i in group]
+            apart = [trim_apart(output, users, lengths) for output in outputs]
+            for index, parts in zip(group, zip(*apart, strict=True), strict=True):
+                results[index] = list(parts)
+        return [results[index] for index in range(len(requests))]
 
     def _per_user_only(self, requests: Sequence[Mapping[str, Array]]) -> list[list[Array]]:
         feeds = {name: _joined([request[name] for request in requests]) for name in self.per_user}

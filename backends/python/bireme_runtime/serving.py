@@ -21,7 +21,7 @@ from .wire import install
 if TYPE_CHECKING:
     from triton_python_backend_utils import InferenceRequest, InferenceResponse
 
-__all__ = ["answer_early", "inputs_of", "open_features", "rank", "response_of"]
+__all__ = ["inputs_of", "open_features", "rank", "response_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -62,31 +62,6 @@ def response_of(backend: Any, names: Sequence[str], result: Sequence[Array] | Ex
         pairs = zip(names, result, strict=True)
         response = backend.InferenceResponse([backend.Tensor(name, array) for name, array in pairs])
     return response
-
-
-def answer_early(backend: Any, dense: Dense, requests: Sequence[InferenceRequest]) -> None:
-    """Run a batch and answer each request when its own result is there, not when all are.
-
-    Clients that wait for an answer before they ask again would otherwise all wait for the same execution,
-    and the steps before it would have nothing to do meanwhile.
-
-    Args:
-        backend: see above.
-        dense: the network.
-        requests: of one `execute`, which then returns None.
-    """
-    waiting = dict(enumerate(requests))
-    try:
-        for index, result in dense.answers([inputs_of(request) for request in requests]):
-            _send(backend, waiting.pop(index), response_of(backend, dense.tasks, result))
-    except Exception as error:  # whatever it is, nobody may be left without an answer
-        failure = backend.TritonError(f"{type(error).__name__}: {error}")
-        for request in waiting.values():
-            _send(backend, request, backend.InferenceResponse(error=failure))
-
-
-def _send(backend: Any, request: InferenceRequest, response: InferenceResponse) -> None:
-    request.get_response_sender().send(response, flags=backend.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
 def rank(

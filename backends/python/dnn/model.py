@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import triton_python_backend_utils as pb_utils
 
 from bireme_runtime.dense import Dense
-from bireme_runtime.serving import answer_early
+from bireme_runtime.serving import inputs_of, response_of
 
 
 class TritonPythonModel:
@@ -26,7 +26,8 @@ class TritonPythonModel:
         """Load `model.onnx` that lies beside this file."""
         self._dense = Dense.open(Path(__file__).parent / "model.onnx", json.loads(args["model_config"]))
 
-    def execute(self, requests: list[pb_utils.InferenceRequest]) -> None:
-        """Requests of one bucket run together; each gets its own scores, as soon as they are there."""
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+        """Requests of one bucket run together; each gets exactly its own candidates back."""
         # `preprocess` lets no bad request through; errors are for whoever calls the model directly.
-        answer_early(pb_utils, self._dense, requests)
+        results = self._dense.run([inputs_of(request) for request in requests])
+        return [response_of(pb_utils, self._dense.tasks, result) for result in results]
