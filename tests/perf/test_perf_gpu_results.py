@@ -69,7 +69,27 @@ RESULTS = {
     "whole model, eager": {"loads": [load(120)]},
     "timeline": {"launches": shorten(LAUNCHES), "of": len(LAUNCHES), **overlap(LAUNCHES)},
     "scores of network": {
-        "verify": [{"protocol": "grpc", "requests": 300, "scores": 90_000, "max_difference": 1.3e-3}]
+        "verify": {
+            "scores": [{"protocol": "grpc", "requests": 300, "scores": 90_000, "max_difference": 1.3e-3}],
+            "networks": [
+                {
+                    "model": "m_dnn",
+                    "sequences": {
+                        "compared": 400,
+                        "bit_equal": 390,
+                        "largest": 2e-4,
+                        "repeated": 200,
+                        "changed": 0,
+                    },
+                    "graphs": {
+                        "launches": [{"count": 1000}, {"count": 234}],
+                        "plain": [],
+                        "launches_of_unknown_shape": 0,
+                        "plain_of_unknown_shape": 0,
+                    },
+                }
+            ],
+        }
     },
 }
 FOUND = {
@@ -117,6 +137,7 @@ def test_the_report_says_what_the_json_says_in_the_order_of_the_steps() -> None:
     assert text.index("| 1 instance, no graphs | b256") < text.index("| 4 instances, graphs | b256")
     assert "| 500 | once | 263,168 | 6,144 | 10,000 | 3,000 | 4,000 |" in text
     assert "largest difference 1.3e-03" in text
+    assert "`m_dnn`: 1,234 graph launches, 0 plain executions; 400 answers in sequences" in text
     assert "* GPU tests: failed: CommandError: pytest: 1" in text
     assert "168 after user_once; 177 ONNX nodes" in text
     assert all(f"gpu_{name}.png" in text for name in PICTURES)
