@@ -35,6 +35,10 @@ UserAhead = Annotated[
     bool,
     typer.Option("--user-ahead", help="the user side as a model of its own, reused by slices of candidates"),
 ]
+Mps = Annotated[
+    bool,
+    typer.Option("--mps", help="run NVIDIA's MPS daemon meanwhile, so that GPU processes share the GPU"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 
 
@@ -171,11 +175,12 @@ def serve(
         bool | None,
         typer.Option("--jemalloc/--no-jemalloc", help="preload jemalloc; default: where it is installed"),
     ] = None,
+    mps: Mps = False,
 ) -> None:
     """Start tritonserver on a repository, rank the example request, keep serving until Ctrl-C."""
     from bireme.server.serve import serve as run
 
-    raise typer.Exit(run(repository, http, grpc, metrics, host, once, jemalloc))
+    raise typer.Exit(run(repository, http, grpc, metrics, host, once, jemalloc, mps))
 
 
 @app.command()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bireme.server.mps import mps_daemon
 from gpu.bench import Bench
-from gpu.mps import mps_daemon
 from gpu.serving import Session, serve
 from gpu.steps import NotHere
 from gpu.variants import one_by_one, set_instances, variant

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from bireme.emitter.manifest import MANIFEST, check_repository, read_manifest
 from bireme.errors import BiremeError, ServerError
+from bireme.server.mps import mps_daemon
 from bireme.server.ports import Ports, ipv4_address
 from bireme.server.preload import preload
 from bireme.server.process import TritonServer
@@ -34,7 +35,14 @@ _console = Console()
 
 
 def serve(
-    repository: Path, http: int, grpc: int, metrics: int, host: str, once: bool, jemalloc: bool | None = None
+    repository: Path,
+    http: int,
+    grpc: int,
+    metrics: int,
+    host: str,
+    once: bool,
+    jemalloc: bool | None = None,
+    mps: bool = False,
 ) -> int:
     """Serve a repository that `bireme build` wrote, and rank each ensemble's example request.
 
@@ -45,6 +53,7 @@ def serve(
         metrics: port.
         host: address to listen on.
         jemalloc: False: the system's allocator; True: refuse to start without jemalloc; None: if it is there.
+        mps: run NVIDIA's MPS daemon beside the server, so that its processes share the GPU.
         once: end after the example request instead of at Ctrl-C, SIGTERM or SIGHUP.
 
     Returns:
@@ -63,8 +72,9 @@ def serve(
     allocator = preload(os.environ, jemalloc)
     _console.print(allocator.line, highlight=False, markup=False, soft_wrap=True)
     ports = Ports(http, grpc, metrics)
-    server = TritonServer(repository, ports=ports, host=host, environment=allocator.environment)
-    with _signals_interrupt():
+    with _signals_interrupt(), _sharing(mps) as variables:
+        environment = {**allocator.environment, **variables}
+        server = TritonServer(repository, ports=ports, host=host, environment=environment)
         try:
             _start(server)
             try:
@@ -82,6 +92,18 @@ def serve(
             server.stop()
     _console.print("stopped")
     return 0
+
+
+@contextmanager
+def _sharing(mps: bool) -> Iterator[Mapping[str, str]]:
+    """The MPS daemon's variables, if it is wanted; it ends after the server."""
+    if not mps:
+        yield {}
+        return
+    with mps_daemon() as variables:
+        folder = variables["CUDA_MPS_LOG_DIRECTORY"]
+        _console.print(f"MPS daemon, log in {folder}", highlight=False, markup=False, soft_wrap=True)
+        yield variables
 
 
 def ranking_table(ensemble: str, request: Mapping[str, Any], scores: Scores, shown: int = _SHOWN) -> Table:
