@@ -3,6 +3,7 @@
 The data flow, and who raises what::
 
     spec.yaml --SpecError--> SavedModel --CompileError--> plan + ONNX --EmitError--> repository
+    repository --EngineError--> TensorRT plan (GPU only)
     repository --ServerError--> running tritonserver --VerifyError--> scores
 
 The command line prints `where: message` and the hint, without a traceback, and exits with `exit_code`.
@@ -15,6 +16,7 @@ __all__ = [
     "ClientError",
     "CompileError",
     "EmitError",
+    "EngineError",
     "LintError",
     "ServerError",
     "SpecError",
@@ -84,3 +86,9 @@ class LintError(BiremeError):
     """A model repository cannot be linted; `bireme lint` exits with the same code where it finds errors."""
 
     exit_code = 9
+
+
+class EngineError(BiremeError):
+    """A TensorRT plan cannot be built, or is not one for this GPU, TensorRT or config."""
+
+    exit_code = 8

@@ -7,8 +7,8 @@ signatures are those of cuda.h and nvml.h, which NVIDIA keeps stable.
 
 from __future__ import annotations
 
-import ctypes
 import csv
+import ctypes
 import shutil
 import subprocess
 from importlib import metadata

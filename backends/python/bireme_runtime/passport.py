@@ -33,6 +33,7 @@ __all__ = [
     "Refusal",
     "Shapes",
     "check",
+    "described",
     "file_sha256",
     "read",
     "refusal",
@@ -309,6 +310,11 @@ def _uncovered(passport: Passport, folder: Path, needs: Needs) -> str | None:
 
 def _text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
+
+
+def described(plan: bytes) -> dict[str, Any]:
+    """What a passport says of a plan's file."""
+    return {"sha256": hashlib.sha256(plan).hexdigest(), "bytes": len(plan)}
 
 
 def file_sha256(path: Path) -> str:
