@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bireme.emitter.artifacts import computed_in_fp32
-from bireme.emitter.graphs import graph_plan
+from bireme.emitter.graphs import graph_plan, user_graphs
 from bireme.emitter.tensors import ITEMS
+from bireme.engine.options import DEFAULT_OPTIONS
+from bireme.engine.profile import Captured, profile
+from bireme.engine.trtexec import option_flags, profile_flags, weakly_typed_flags
 from bireme.spec import Contract
+from bireme_runtime.passport import Needs
 
 __all__ = ["Network", "engine_note"]
 
@@ -29,21 +33,22 @@ class Network:
 
 
 def engine_note(contract: Contract, network: Network) -> str:
-    """Text with one trtexec command line: one optimization profile that holds every captured graph."""
-    shapes = graph_plan(contract)
-    profile = {
-        "minShapes": (1, contract.buckets[0]),
-        # TensorRT tunes its kernels for this one: the middle of what will be captured.
-        "optShapes": shapes[len(shapes) // 2],
-        "maxShapes": (contract.max_users, contract.max_candidates),
-    }
-    flags = ["--onnx=model.onnx", "--saveEngine=model.plan"]
-    flags += [f"--{name}={_shapes(network, *shape)}" for name, shape in profile.items()]
-    flags.append("--stronglyTyped")
+    """Text with the command that builds the plan, and the trtexec command line that does the same by hand."""
+    dims = {name: (-1, width) if name == ITEMS else (width,) for name, width in network.widths.items()}
+    ranks = ITEMS in network.widths
+    needs = Needs(dims, contract.max_users, contract.buckets if ranks else ())
+    captured: list[Captured] = [*graph_plan(contract)]
+    if not ranks:
+        captured = [(users, None) for _, users in user_graphs(contract)]
+    flags = ["--onnx=model.onnx", "--saveEngine=model.plan", *profile_flags(profile(needs, captured))]
+    flags += [*option_flags(DEFAULT_OPTIONS), "--stronglyTyped"]
     command = " \\\n    ".join(["trtexec", *flags])
     return (
-        f"{network.name} needs a model.plan, which only the GPU that will serve it can build.\n"
-        "Run this here, with the trtexec of the container that will serve, on that kind of GPU:\n\n"
+        f"{network.name} needs a model.plan, which only the GPU that will serve it can build. There, say:\n\n"
+        f"bireme engine -r REPOSITORY --model {network.name}\n\n"
+        "with the TensorRT that will serve: its Python package, or trtexec. It also writes passport.json,\n"
+        "without which `bireme serve` and the gpu-python target refuse the plan. By hand, for a server\n"
+        "started without bireme, in this folder:\n\n"
         f"{command}\n\n"
         "The types in the ONNX say what is computed in FP16. TensorRT 11 knows no other way and ignores the\n"
         f"flag. TensorRT before 10 does not know it; there, replace it by{_weakly_typed(network.onnx)}\n"
@@ -54,16 +59,8 @@ def engine_note(contract: Contract, network: Network) -> str:
 
 def _weakly_typed(onnx: bytes) -> str:
     """The flags that make a builder of weakly typed networks obey the types in the ONNX."""
-    full = computed_in_fp32(onnx)
-    if full is None:
+    first, *others = weakly_typed_flags(computed_in_fp32(onnx)) or [""]
+    if not first:
         return " nothing: all is FP32."
-    constraints = ",".join(f"{name}:fp32" for name in full)
-    obey = f"\n\n--precisionConstraints=obey \\\n    --layerPrecisions={constraints}" if full else ""
-    return f" --fp16{obey}\n"
-
-
-def _shapes(network: Network, users: int, bucket: int) -> str:
-    return ",".join(
-        f"{name}:{users}x{bucket}x{width}" if name == ITEMS else f"{name}:{users}x{width}"
-        for name, width in network.widths.items()
-    )
+    more = " \\\n    ".join(others)
+    return f" {first}" + (f"\n\n{more}" if more else "") + "\n"

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from bireme.engine import tensorrt_builder, trtexec
 from bireme.engine.layers import layer_report, layers_of, spoiled_fp32
 from bireme.engine.network import GpuNetwork, gpu_networks
-from bireme.engine.options import Built, Job, Options, Progress
+from bireme.engine.options import DEFAULT_OPTIONS, Built, Job, Options, Progress
 from bireme.engine.profile import all_shapes, profile, shape_of
 from bireme.engine.swap_plan import swap_plan
 from bireme.engine.timing_cache import default_timing_cache
@@ -116,19 +116,19 @@ def find_tool(wanted: ToolName = "auto", command: Path | None = None) -> Tool:
 
 def build_engines(
     repository: Path,
-    models: Sequence[str],
-    tool: Tool,
-    options: Options,
+    models: Sequence[str] = (),
+    choose: Callable[[], Tool] = find_tool,
+    options: Options = DEFAULT_OPTIONS,
     timing_cache: Path | Literal["default", "none"] = "default",
     force: bool = False,
     progress: Progress = lambda _: None,
-) -> list[Outcome]:
-    """Build what is not up to date. Each network's files change together, or not at all.
+) -> Iterator[Outcome]:
+    """Build what is not up to date, one network after another. Each one's files change together, or not.
 
     Args:
         repository: a model repository, built for a GPU.
         models: only these of its GPU networks; empty: all.
-        tool: what builds.
+        choose: finds what builds; asked once it is clear that there is something to build, and a GPU.
         options: for the builder.
         timing_cache: where timings are kept between builds.
         force: build what is up to date, too.
@@ -139,8 +139,8 @@ def build_engines(
     """
     networks = gpu_networks(repository, models)
     gpu = _gpu()
+    tool = choose()
     cache = _cache_file(timing_cache, tool, gpu)
-    outcomes = []
     for network in networks:
         needs = network.needs
         if needs is None:
@@ -150,10 +150,7 @@ def build_engines(
             hint = "build the repository again: bireme build SPEC --target gpu (or gpu-python)"
             raise EngineError(network.name, f"{network.onnx} is missing", hint)
         current = None if force else _up_to_date(network, needs, tool, options, gpu)
-        outcomes.append(
-            current or _build(network, needs, tool, options, cache, gpu, _named(network.name, progress))
-        )
-    return outcomes
+        yield current or _build(network, needs, tool, options, cache, gpu, _named(network.name, progress))
 
 
 def _gpu() -> Gpu:

@@ -81,7 +81,7 @@ def layers_of(inspected: Mapping[str, Any]) -> list[Layer]:
 def spoiled_fp32(layers: Sequence[Layer], wanted: Sequence[str]) -> list[tuple[str, str]]:
     """(Layer, kernel) of those that must compute in FP32 and demonstrably do not.
 
-    Only proof counts: a layer made of such nodes alone, whose kernel is one that multiplies FP16. Fused groups
+    Only proof counts: a layer made of such nodes alone, whose kernel is one that multiplies FP16. Groups
     whose inside TensorRT does not show are not judged.
     """
     must = set(wanted)

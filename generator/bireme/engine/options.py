@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from bireme_runtime.passport import BuiltBy, Precision, Shapes
 
-__all__ = ["Built", "Job", "Options", "Progress"]
+__all__ = ["DEFAULT_OPTIONS", "Built", "Job", "Options", "Progress", "with_elapsed"]
 
 Progress = Callable[[str], None]
 """Is told what is going on, in a few words."""
@@ -33,6 +34,9 @@ class Options:
     def flags(self) -> dict[str, Any]:
         """As recorded in the passport."""
         return {"workspace_mb": self.workspace_mb, "level": self.level, "tf32": self.tf32}
+
+
+DEFAULT_OPTIONS = Options()
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,9 @@ class Built:
     types: Mapping[str, str] = field(default_factory=dict)
     inspected: Mapping[str, Any] | None = None
     device_memory: int | None = None
+
+
+def with_elapsed(progress: Progress) -> Progress:
+    """Progress with the seconds since now in front: TensorRT 8 does not say how far it is."""
+    begun = time.monotonic()
+    return lambda text: progress(f"{time.monotonic() - begun:.0f} s, {text}")

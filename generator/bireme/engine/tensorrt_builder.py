@@ -23,6 +23,7 @@ from bireme.engine.builder_log import (
 from bireme.engine.onnx_nodes import read_nodes
 from bireme.engine.options import Built, Job
 from bireme.engine.selfcheck import check_engine
+from bireme.engine.tensorrt_log import log_of
 from bireme.engine.timing_cache import read_timing_cache, write_timing_cache
 from bireme.errors import EngineError
 from bireme_runtime.passport import Precision
@@ -49,7 +50,7 @@ def build(job: Job, trt: ModuleType) -> Built:
         EngineError: the ONNX holds something TensorRT lacks, there is no plan for it within the limits, the
             GPU's memory is exhausted, or the plan does what it must not.
     """
-    log = _log(trt)
+    log = log_of(trt)
     log.begin(job.progress)
     try:
         builder = trt.Builder(log)
@@ -260,45 +261,3 @@ def _inspect(
 
 def _last(errors: list[str], otherwise: object) -> str:
     return errors[-1] if errors else str(otherwise)
-
-
-_logs: dict[int, Any] = {}
-
-
-def _log(trt: ModuleType) -> Any:
-    """The one logger of this process: TensorRT keeps the first that it is given for ever."""
-    if id(trt) not in _logs:
-        _logs[id(trt)] = _make_log(trt)
-    return _logs[id(trt)]
-
-
-def _make_log(trt: ModuleType) -> Any:
-    class Log(trt.ILogger):  # type: ignore[misc, name-defined]
-        """Keeps what TensorRT says; shows the latest as progress."""
-
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-            self.begin(lambda _: None)
-
-        def begin(self, progress: Any) -> None:
-            self.lines: list[str] = []
-            self.warnings: list[str] = []
-            self.errors: list[str] = []
-            self._progress = progress
-
-        def log(self, severity: Any, msg: str) -> None:
-            level = int(severity)  # 0 internal error, 1 error, 2 warning, 3 info, 4 verbose
-            if level <= 3 or _tells_memory(msg):
-                self.lines.append(msg)
-            if level <= 1:
-                self.errors.append(msg)
-            elif level == 2:
-                self.warnings.append(msg)
-            if level <= 3:
-                self._progress(" ".join(msg.split()))
-
-    return Log()
-
-
-def _tells_memory(msg: str) -> bool:
-    return "requested size" in msg or "workspace" in msg
