@@ -156,6 +156,9 @@ def _set_options(job: Job, trt: ModuleType, config: Any) -> None:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_mb * _MIB)
     if options.level is not None:
         config.builder_optimization_level = options.level
+    feature = getattr(getattr(trt, "PreviewFeature", None), "PROFILE_SHARING_0806", None)
+    if feature is not None and major(trt) < 10:  # later the rule: several contexts share the one profile
+        config.set_preview_feature(feature, True)
     # The report needs it; it changes names in the plan, not kernels.
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
 
