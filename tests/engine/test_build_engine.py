@@ -125,7 +125,7 @@ def test_timings_are_kept_by_version_and_gpu(tmp_path, trt):
     repository = gpu_repository(tmp_path / "models")
     run(repository, trt)
     (cache,) = (tmp_path / "cache/bireme").iterdir()
-    assert cache.name == f"tensorrt-{trt.__version__}-NVIDIA_H200-9.0.timing"
+    assert cache.name == f"tensorrt-{trt.__version__}_NVIDIA_H200_9.0.timing"
     assert cache.read_bytes() == b"timed"
     run(repository, trt, force=True)
     assert cache.read_bytes() == b"timedtimed"
