@@ -29,6 +29,7 @@ class LayerType(enum.Enum):
     CONSTANT = 3
     SHAPE = 4
     IDENTITY = 5
+    SHUFFLE = 6
 
 
 class Severity(enum.IntEnum):
@@ -148,6 +149,10 @@ class Parser:
                 return False
             outputs = [Tensor(name, _ONNX_TYPES[types[name]]) for name in node.output]
             self._network.layers.append(Layer(node, outputs))
+        # As the real parser does for the bias of a dense layer (seen on 8.6.0): no node has its name.
+        shuffle = Layer(onnx.NodeProto(name="(Unnamed Layer* 7) [Shuffle]"), [Tensor("", DataType.FLOAT)])
+        shuffle.type = LayerType.SHUFFLE
+        self._network.layers.append(shuffle)
         self._network.inputs = [Tensor(v.name, _ONNX_TYPES[types[v.name]]) for v in graph.input]
         self._network.outputs = [Tensor(v.name, _ONNX_TYPES[types[v.name]]) for v in graph.output]
         return True
@@ -212,6 +217,7 @@ class Builder:
                 ],
             }
             for layer in network.layers
+            if layer.type is not LayerType.SHUFFLE  # folded into the kernels
         ]
         tensors = {
             "inputs": {t.name: t.dtype.name for t in network.inputs},

@@ -139,6 +139,10 @@ def _set_precision(job: Job, trt: ModuleType, network: Any, config: Any) -> tupl
         if layer.type in free or {output.dtype for output in outputs} - {trt.float32, trt.float16}:
             continue
         full = nodes.is_full(layer.name, [output.name for output in outputs])
+        if full is None and layer.type == trt.LayerType.SHUFFLE:
+            # The parser's own: it shapes a weight or a bias. Held to FP32, the weight is none to the kernels
+            # of a matrix product any more, and the builder looks for others (minutes, on an H200).
+            continue
         if full is None:  # no node of the ONNX: TensorRT's own inference of types
             full = {output.dtype for output in outputs} == {trt.float32}
         if not full:
@@ -256,7 +260,8 @@ def _inspect(
     with contextlib.suppress(AttributeError, TypeError):
         inspector.execution_context = context
     try:
-        found = json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+        # Names of fused layers may hold line ends.
+        found = json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON), strict=False)
     except (ValueError, TypeError):
         return None
     return found if isinstance(found, dict) else None
