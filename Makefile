@@ -65,6 +65,11 @@ verify: $(SAVED_MODEL) ## served scores against TensorFlow's, 2,000 requests ove
 compare: $(SAVED_MODEL) ## ensemble, fused model and floor against the whole SavedModel in one Python model: ratios
 	$(BIN)/python perf/compare.py --spec $(SPEC) --out perf/results/compare.json
 
+.PHONY: compare-apart
+compare-apart: $(SAVED_MODEL) ## the same with a core for the server and the other for its clients
+	$(BIN)/python perf/compare.py --spec $(SPEC) --candidates 500 --clients 4 --cores 1 --baseline 1x1 \
+		--out perf/results/compare_apart.json
+
 .PHONY: compare-reference
 compare-reference: $(INSTALLED) ## the same for a DeepFM of a usual size with integer ids
 	$(BIN)/python perf/compare.py --reference --candidates 500 --out perf/results/compare_reference.json

@@ -193,7 +193,7 @@ def _run(options: Any) -> None:
         if not (folder / SPEC).exists():
             with _console.status("building the ensemble"):
                 path = write_model(folder / "model", options.rows) if options.reference else options.spec
-                prepare(path, folder)
+                prepare(path, folder, options.cores)
         if options.prepare:
             return
         spec, repository = read_spec(folder / SPEC), folder / REPOSITORY

@@ -15,12 +15,13 @@ SPEC, REPOSITORY = "bireme.yaml", "repository"
 _COPIED = ("saved_model", "samples")
 
 
-def prepare(spec_path: Path, folder: Path) -> Path:
+def prepare(spec_path: Path, folder: Path, cores: int = 0) -> Path:
     """Copy a spec with its SavedModel and samples, build the ensemble and its fused twin; the folder.
 
     Args:
         spec_path: the build spec.
         folder: made if it is missing.
+        cores: of the server, for which processes and threads are chosen; 0: the spec or the machine says.
 
     Raises:
         BiremeError: it cannot be built.
@@ -37,6 +38,8 @@ def prepare(spec_path: Path, folder: Path) -> Path:
             else:
                 shutil.copyfile(original, copy)
             raw[name] = name
+    if cores:
+        raw["cores"] = cores
     spec = folder / SPEC
     spec.write_text(yaml.safe_dump(raw), encoding="utf-8")
     build(spec, folder / REPOSITORY)
