@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .cuda import Cuda, no_memory
+from .cuda import Cuda, CudaError, no_memory
 from .dense_gpu import DenseGpu
 from .gpu_batches import Sizes
 from .gpu_shapes import Network, Shape, parse_graphs
@@ -58,8 +58,11 @@ def open_dense(
     Raises:
         ValueError: it cannot be served; with what to do.
     """
-    cuda = Cuda(device)
-    free, _ = cuda.memory()
+    try:
+        cuda = Cuda(device)
+        free, _ = cuda.memory()
+    except CudaError as error:
+        raise _no_start(error, folder, device) from error
     engine = None
     try:
         needs = _needs(model_config)
@@ -68,6 +71,16 @@ def open_dense(
         return _prepared(cuda, engine, model_config, needs, instance, info, verbose)
     except (MemoryError, RuntimeError) as error:
         raise _refused(error, folder, model_config, cuda, engine, free) from error
+
+
+def _no_start(error: CudaError, folder: Path, device: int) -> ValueError:
+    """What to say when the GPU does not even let a process begin; it may have no memory left for that."""
+    if not no_memory(error):
+        return ValueError(f"GPU {device} cannot be used: {error}; see what nvidia-smi says")
+    return ValueError(
+        f"GPU {device} has too little memory for {folder.parent.name}, even to begin ({error}); lower the"
+        " instance_group's count, or end what else is on the GPU: nvidia-smi shows it"
+    )
 
 
 def _refused(
