@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.errors import EngineError
+from bireme.errors import EngineError, ServerError
 from bireme_runtime import passport as passports
 from bireme_runtime.gpu_facts import driver_version, visible_gpus
 from bireme_runtime.passport import Gpu, Here
@@ -238,6 +238,18 @@ def test_a_plan_that_does_not_fit_is_refused(loads: dict[str, list[Any]], case: 
     (error,) = loads[case]
     assert words in error
     assert "build it on the GPU that will serve: bireme engine -r " in error
+
+
+def test_the_server_is_not_started_on_a_plan_that_does_not_fit(made: Made, tmp_path: Path) -> None:
+    """What `bireme serve` and `verify` ask before the server starts."""
+    from bireme.server.gpu_plans import check_plans
+
+    check_plans(made.repository, {})
+    version = made.copy(tmp_path / "models")
+    passport = passports.read(version)
+    dataclasses.replace(passport, gpu=Gpu("NVIDIA A10", "8.6", 23028)).write(version / "passport.json")
+    with pytest.raises(ServerError, match=r"was built for NVIDIA A10 .*bireme engine -r"):
+        check_plans(tmp_path / "models", {})
 
 
 def test_an_unsupported_op_is_named_and_the_old_plan_survives(made: Made, tmp_path: Path) -> None:

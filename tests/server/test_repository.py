@@ -57,7 +57,9 @@ def test_an_engine_not_yet_built_says_who_builds_it(tmp_path: Path) -> None:
     folder = tmp_path / "net"
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text('name: "net"\nplatform: "tensorrt_plan"\n')
-    with pytest.raises(ServerError, match=r"has no model\.plan .*BUILD_PLAN\.txt.*--target cpu"):
+    with pytest.raises(
+        ServerError, match=r"has no model\.plan .*bireme engine -r .* --model net.*--target cpu"
+    ):
         check_repository(tmp_path)
 
 

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from bireme.errors import ServerError
 from bireme.server.cache import cache_flags
+from bireme.server.gpu_plans import check_plans
 from bireme.server.locate import Installation, locate
 from bireme.server.ports import Ports, choose
 from bireme.server.reasons import find_reason
@@ -98,12 +99,14 @@ class TritonServer:
             timeout: seconds until all models must be ready.
 
         Raises:
-            ServerError: no tritonserver, broken repository, port taken, a model does not load, or time-out.
+            ServerError: no tritonserver, broken repository, a TensorRT plan that does not fit, port taken,
+                a model does not load, or time-out.
         """
         if self._process is not None:
             raise ServerError("tritonserver", "was started already", "stop it first")
         models = check_repository(self.repository)
         installation = self._installation or locate()
+        check_plans(self.repository, {**installation.environment, **self._environment})
         clear_stale()
         self.ports = choose(self.ports or Ports(0, 0, 0), self.host)
         try:

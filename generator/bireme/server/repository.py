@@ -19,7 +19,7 @@ __all__ = ["check_repository"]
 
 _REBUILD = "build the repository again: bireme build (or make repo)"
 _NO_ENGINE = (
-    "build the engine on the GPU that will serve it, as {folder}/BUILD_PLAN.txt says; "
+    "build it on the GPU that will serve: bireme engine -r {repository} --model {model}; "
     "to serve here, without a GPU: bireme build --target cpu"
 )
 _ODD = re.compile(r"[^A-Za-z0-9./_+@=,-]")
@@ -86,5 +86,6 @@ def _check_model(folder: Path, config: Any, models: set[str]) -> None:
     files = [*config.cc_model_filenames.values(), *([default] if default else [])]
     newest = folder / str(versions[-1])
     if files and not any((newest / file).exists() for file in files):
-        remedy = _NO_ENGINE.format(folder=newest) if backend == "tensorrt" else _REBUILD
+        engine = _NO_ENGINE.format(repository=folder.parent, model=folder.name)
+        remedy = engine if backend == "tensorrt" else _REBUILD
         raise ServerError(str(newest), f"has no {files[-1]}", remedy)
