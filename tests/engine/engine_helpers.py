@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from emitter_helpers import make_artifacts, make_contract
+from fake_tensorrt import FakeTensorRT
 from onnx import parser
 
 from bireme.emitter import emit
+from bireme.engine.build_engine import Outcome, Tool, build_engines
+from bireme.errors import EngineError
 from bireme_runtime.passport import Gpu
 
 H200 = Gpu("NVIDIA H200", "9.0", 143771)
@@ -32,3 +36,23 @@ def gpu_repository(folder: Path, target: str = "gpu", text: str = MIXED, **chang
     contract = make_contract(target, **changes)
     emit(make_artifacts(contract, dense_onnx=onnx_bytes(text)), contract, folder)
     return folder
+
+
+def run(repository: Path, trt: FakeTensorRT, **options: Any) -> list[Outcome]:
+    """`bireme engine` with a stand-in for the package."""
+    tool: Any = Tool(trt.__version__, package=trt)  # type: ignore[arg-type]
+    return list(build_engines(repository, choose=lambda: tool, **options))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def refused(repository: Path, trt: FakeTensorRT, **options: Any) -> EngineError:
+    """The error, after which no file has changed."""
+    folder = repository / "shop_dnn" / "1"
+    before = files(folder)
+    with pytest.raises(EngineError) as caught:
+        run(repository, trt, **options)
+    assert files(folder) == before
+    return caught.value

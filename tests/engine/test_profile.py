@@ -10,24 +10,23 @@ from bireme_runtime.passport import Needs, Shapes
 NEEDS = Needs({"user": [8], "items": [-1, 4]}, 6, (64, 128, 256))
 
 
-def test_a_profile_runs_from_one_user_to_all_and_is_tuned_for_the_middle_of_the_graphs():
-    captured = [(users, bucket) for users in (1, 2, 4, 6) for bucket in NEEDS.buckets]
-    assert profile(NEEDS, captured) == {
-        "user": Shapes((1, 8), (4, 8), (6, 8)),
-        "items": Shapes((1, 64, 4), (4, 64, 4), (6, 256, 4)),
+def test_a_profile_runs_from_one_user_to_all_and_is_tuned_for_one_with_the_middle_bucket():
+    assert profile(NEEDS) == {
+        "user": Shapes((1, 8), (1, 8), (6, 8)),
+        "items": Shapes((1, 64, 4), (1, 128, 4), (6, 256, 4)),
     }
-    assert profile(NEEDS, list(reversed(captured))) == profile(NEEDS, captured)
 
 
-def test_without_graphs_the_largest_shape_is_tuned_for():
-    assert profile(NEEDS, [])["items"] == Shapes((1, 64, 4), (6, 256, 4), (6, 256, 4))
+def test_of_two_buckets_the_larger_is_tuned_for_and_one_is_all():
+    assert profile(Needs(NEEDS.dims, 6, (64, 512)))["items"].opt == (1, 512, 4)
+    assert profile(Needs(NEEDS.dims, 6, (64,)))["items"] == Shapes((1, 64, 4), (1, 64, 4), (6, 64, 4))
 
 
-def test_a_network_without_candidates():
-    needs = Needs({"user": [8]}, 16, ())
-    captured = [(users, None) for users in (1, 2, 4, 8, 16)]
-    assert profile(needs, captured) == {"user": Shapes((1, 8), (4, 8), (16, 8))}
-    assert all_shapes(needs) == [(users, None) for users in range(1, 17)]
+@pytest.mark.parametrize(("users", "tuned"), [(1, 1), (2, 1), (5, 3), (16, 8)])
+def test_a_network_without_candidates(users, tuned):
+    needs = Needs({"user": [8]}, users, ())
+    assert profile(needs) == {"user": Shapes((1, 8), (tuned, 8), (users, 8))}
+    assert all_shapes(needs) == [(count, None) for count in range(1, users + 1)]
 
 
 def test_every_shape_is_within_the_profile():
@@ -35,7 +34,7 @@ def test_every_shape_is_within_the_profile():
     assert len(shapes) == 6 * 3
     assert shapes[0] == (1, 64)
     assert shapes[-1] == (6, 256)
-    ranges = profile(NEEDS, [])
+    ranges = profile(NEEDS)
     for shape in shapes:
         for name, sizes in shape_of(NEEDS.dims, shape).items():
             assert all(a <= b <= c for a, b, c in zip(ranges[name].min, sizes, ranges[name].max, strict=True))

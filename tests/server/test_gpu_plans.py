@@ -54,7 +54,7 @@ def built(folder: Path, target: str = "gpu-python") -> Path:
         tensorrt="8.6.0" if target == "gpu-python" else "10.3.0",
         gpu=H200,
         driver="",
-        profile=profile(network.needs, network.captured),
+        profile=profile(network.needs),
         users=network.needs.users,
         buckets=tuple(network.needs.buckets),
         precision="obey",

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bireme.emitter.artifacts import computed_in_fp32
-from bireme.emitter.graphs import graph_plan, user_graphs
 from bireme.emitter.tensors import ITEMS
 from bireme.engine.options import DEFAULT_OPTIONS
-from bireme.engine.profile import Captured, profile
+from bireme.engine.profile import profile
 from bireme.engine.trtexec import option_flags, profile_flags, weakly_typed_flags
 from bireme.spec import Contract
 from bireme_runtime.passport import Needs
@@ -37,10 +36,7 @@ def engine_note(contract: Contract, network: Network) -> str:
     dims = {name: (-1, width) if name == ITEMS else (width,) for name, width in network.widths.items()}
     ranks = ITEMS in network.widths
     needs = Needs(dims, contract.max_users, contract.buckets if ranks else ())
-    captured: list[Captured] = [*graph_plan(contract)]
-    if not ranks:
-        captured = [(users, None) for _, users in user_graphs(contract)]
-    flags = ["--onnx=model.onnx", "--saveEngine=model.plan", *profile_flags(profile(needs, captured))]
+    flags = ["--onnx=model.onnx", "--saveEngine=model.plan", *profile_flags(profile(needs))]
     flags += [*option_flags(DEFAULT_OPTIONS), "--stronglyTyped"]
     command = " \\\n    ".join(["trtexec", *flags])
     return (

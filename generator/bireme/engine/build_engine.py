@@ -183,7 +183,7 @@ def _up_to_date(network: GpuNetwork, needs: Needs, tool: Tool, options: Options,
         return None
     passport = passports.read(network.folder)
     same = (
-        passport.profile == profile(needs, network.captured)
+        passport.profile == profile(needs)
         and passport.flags == options.flags()
         and passport.onnx["sha256"] == file_sha256(network.onnx)
     )
@@ -208,7 +208,7 @@ def _build(
     progress: Progress,
 ) -> Outcome:
     begun = time.monotonic()
-    ranges = profile(needs, network.captured)
+    ranges = profile(needs)
     shapes = [shape_of(needs.dims, shape) for shape in all_shapes(needs)]
     before = file_sha256(network.onnx)
     built = tool.build(Job(network.name, network.onnx, ranges, shapes, options, cache, progress))

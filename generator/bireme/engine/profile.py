@@ -12,23 +12,29 @@ Captured = tuple[int, int | None]
 """Users and bucket of a shape for which a CUDA Graph is captured; no bucket: a network without candidates."""
 
 
-def profile(needs: Needs, captured: Sequence[Captured]) -> dict[str, Shapes]:
+def profile(needs: Needs) -> dict[str, Shapes]:
     """One range a network's input, from (1 user, smallest bucket) to (all users, largest bucket).
-
-    TensorRT picks the kernels that are fastest at `opt`, and uses them everywhere. The requests of one
-    moment decide between the shapes, so none is right; the middle of what is captured is at most a few
-    doublings of users away from any.
 
     Args:
         needs: the inputs, users and buckets of the config.
-        captured: the shapes that get a CUDA Graph, in any order; empty: `opt` is the largest shape.
     """
-    shapes = sorted(captured, key=lambda shape: (shape[0], shape[1] or 0))
-    largest: Captured = (needs.users, needs.buckets[-1] if needs.buckets else None)
-    middle = shapes[len(shapes) // 2] if shapes else largest
     smallest: Captured = (1, needs.buckets[0] if needs.buckets else None)
-    ranges = [shape_of(needs.dims, shape) for shape in (smallest, middle, largest)]
+    largest: Captured = (needs.users, needs.buckets[-1] if needs.buckets else None)
+    ranges = [shape_of(needs.dims, shape) for shape in (smallest, _tuned_for(needs), largest)]
     return {name: Shapes(*(shapes[name] for shapes in ranges)) for name in needs.dims}
+
+
+def _tuned_for(needs: Needs) -> Captured:
+    """The shape at which TensorRT times kernels; it uses the fastest ones there for every shape.
+
+    A request has one user, and unless others wait at that moment it runs alone: one user with the middle one
+    of the buckets, where the next larger and smaller are near. Where several run together there are more rows
+    of the same kind, and the time is spent on all of them. A network without candidates has one row a user,
+    and the kernels for a single row are others than those for many: half of the users.
+    """
+    if needs.buckets:
+        return 1, needs.buckets[len(needs.buckets) // 2]
+    return (needs.users + 1) // 2, None
 
 
 def shape_of(dims: Mapping[str, Sequence[int]], shape: Captured) -> dict[str, tuple[int, ...]]:

@@ -119,6 +119,13 @@ class ExecutionContext:
         self._shapes[name] = tuple(shape)
         return True
 
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        if name in self._shapes:
+            return self._shapes[name]
+        (last,) = (dims[1] for output, _, dims in self._engine.plan["outputs"] if output == name)
+        users, *rest = self._shapes["items"] if "items" in self._shapes else next(iter(self._shapes.values()))
+        return (users, rest[0] if last == -1 else last)
+
     def set_tensor_address(self, name: str, address: int) -> bool:
         self._addresses[name] = address
         return address % 256 == 0
