@@ -187,10 +187,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Any) -> None:
     machine = describe()
-    machine["allocator"] = preload(os.environ).line
+    machine["allocator"] = Path(preload(os.environ).environment.get("LD_PRELOAD", "the system's")).name
     with tempfile.TemporaryDirectory(prefix="bireme-compare-") as temporary:
         folder = options.folder or Path(temporary)
-        if not (folder / SPEC).exists():
+        if not (folder / REPOSITORY).is_dir():
             with _console.status("building the ensemble"):
                 path = write_model(folder / "model", options.rows) if options.reference else options.spec
                 prepare(path, folder, options.cores)

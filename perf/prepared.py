@@ -42,6 +42,9 @@ def prepare(spec_path: Path, folder: Path, cores: int = 0) -> Path:
         raw["cores"] = cores
     spec = folder / SPEC
     spec.write_text(yaml.safe_dump(raw), encoding="utf-8")
-    build(spec, folder / REPOSITORY)
-    build_fused(spec, folder / REPOSITORY)
+    unfinished = folder / f"{REPOSITORY}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    build(spec, unfinished)
+    build_fused(spec, unfinished)
+    unfinished.rename(folder / REPOSITORY)
     return folder

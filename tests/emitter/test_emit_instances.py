@@ -26,9 +26,9 @@ def spec(**fields: Any) -> BuildSpec:
     ("cores", "numbers"),
     [
         (1, (1, 1, 1)),
-        (2, (2, 2, 1)),
-        (3, (2, 2, 1)),
-        (4, (2, 3, 1)),
+        (2, (1, 1, 1)),
+        (3, (1, 2, 1)),
+        (4, (1, 3, 1)),
         (8, (2, 3, 2)),
         (16, (4, 3, 4)),
         (32, (8, 6, 4)),
@@ -41,7 +41,7 @@ def test_the_rule_for_the_cpu(cores: int, numbers: tuple[int, int, int]) -> None
 
 
 @pytest.mark.parametrize(("target", "dnn"), [("gpu", 2), ("gpu-python", 4)])
-@pytest.mark.parametrize(("cores", "preprocess"), [(1, 1), (2, 2), (4, 2), (8, 2), (16, 4), (64, 16)])
+@pytest.mark.parametrize(("cores", "preprocess"), [(1, 1), (4, 1), (8, 2), (16, 4), (64, 16)])
 def test_the_rule_for_the_gpu(target: Target, dnn: int, cores: int, preprocess: int) -> None:
     assert choose_instances(spec(), target, cores) == Instances(cores=cores, preprocess=preprocess, dnn=dnn)
 
@@ -51,7 +51,7 @@ def test_more_cores_never_mean_less() -> None:
     assert all(a.preprocess <= b.preprocess for a, b in itertools.pairwise(chosen))
     for one in chosen:
         assert one.dnn_threads is not None
-        assert one.dnn * one.dnn_threads <= max(min(2, one.cores), 3 * one.cores // 4)
+        assert one.dnn * one.dnn_threads <= max(1, 3 * one.cores // 4)
 
 
 def test_the_specs_cores_count_not_the_machines() -> None:
@@ -113,7 +113,7 @@ def test_overrides_of_the_gpu_target() -> None:
             {},
             "cpu",
             "instances for 2 cores (usable here; for another machine: `cores` in the spec):"
-            " 2 preprocess processes, 2 DNN processes of 1 thread",
+            " 1 preprocess process, 1 DNN process of 1 thread",
         ),
         (
             {"cores": 16},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def refused(repository: Path, trt: FakeTensorRT, **options: Any) -> EngineError:
     """The error, after which no file has changed."""
+    return refusal_of(repository, lambda: run(repository, trt, **options))
+
+
+def refusal_of(repository: Path, attempt: Callable[[], object]) -> EngineError:
+    """The error that `attempt` raises, after which no file has changed."""
     folder = repository / "shop_dnn" / "1"
     before = files(folder)
     with pytest.raises(EngineError) as caught:
-        run(repository, trt, **options)
+        attempt()
     assert files(folder) == before
     return caught.value

@@ -8,7 +8,8 @@ import json
 import pytest
 
 from bireme_runtime import passport as passports
-from bireme_runtime.passport import Gpu, Here, Needs, Passport, Shapes, check, file_sha256
+from bireme_runtime.hashes import file_sha256
+from bireme_runtime.passport import Gpu, Here, Needs, Passport, Shapes, check
 
 H200 = Gpu("NVIDIA H200", "9.0", 143771)
 HERE = Here("8.6.0", H200)

@@ -25,6 +25,7 @@ from bireme.server.gpu_plans import check_plans
 from bireme.server.locate import Installation
 from bireme.server.process import TritonServer
 from bireme_runtime import passport as passports
+from bireme_runtime.hashes import file_sha256
 from bireme_runtime.passport import Gpu, Passport
 
 A10 = Gpu("NVIDIA A10", "8.6", 23028)
@@ -50,7 +51,7 @@ def built(folder: Path, target: str = "gpu-python") -> Path:
     Passport(
         model="shop_dnn",
         plan=passports.described(PLAN),
-        onnx={"sha256": passports.file_sha256(version / "model.onnx")},
+        onnx={"sha256": file_sha256(version / "model.onnx")},
         tensorrt="8.6.0" if target == "gpu-python" else "10.3.0",
         gpu=H200,
         driver="",

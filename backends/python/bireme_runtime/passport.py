@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from .hashes import file_sha256
+
 __all__ = [
     "ONNX",
     "PASSPORT",
@@ -34,7 +36,6 @@ __all__ = [
     "Shapes",
     "check",
     "described",
-    "file_sha256",
     "read",
     "refusal",
 ]
@@ -43,8 +44,6 @@ PLAN = "model.plan"
 ONNX = "model.onnx"
 PASSPORT = "passport.json"
 FORMAT = 1
-
-_CHUNK = 1 << 20
 
 Precision = Literal["strongly_typed", "obey", "fp32"]
 BuiltBy = Literal["tensorrt python", "trtexec"]
@@ -315,12 +314,3 @@ def _text(shape: Sequence[int]) -> str:
 def described(plan: bytes) -> dict[str, Any]:
     """What a passport says of a plan's file."""
     return {"sha256": hashlib.sha256(plan).hexdigest(), "bytes": len(plan)}
-
-
-def file_sha256(path: Path) -> str:
-    """Hex SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

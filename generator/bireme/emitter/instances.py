@@ -4,30 +4,25 @@ Measured with perf/instances.py on 2 and on 16 cores (perf/results/instances*.js
 that never pause. P+DxT: P preprocess processes, D DNN processes of T threads. Between 2 and 16 cores the rule
 is a straight line; above 16 nothing was measured.
 
-preprocess: a process for every 4 cores, two where there are two cores. The kernel has one thread (parallel
-loops cost 20 times as much CPU where cores are contended: processes are what scales, and they map the same
-tables).
+preprocess: a process for every 4 cores. The kernel has one thread (parallel loops cost 20 times as much CPU
+where cores are contended: processes are what scales, and they map the same tables).
 
 * 16 cores, a DNN that costs nothing, as beside a GPU: 2, 4 and 8 processes answer 1.8, 2.8 and 3.0 times the
   requests of one at 32 clients, for 4, 15 and 27 % more CPU a request. So 4. Before a real TensorRT engine
   (H200, CUDA Graphs, an earlier measurement) four answer 1.9 times the requests of one.
-* 2 cores, in an earlier measurement: in no case did all rounds agree that two or four answered more than one;
-  four cost 15 to 33 % more CPU a request, since each sees a part of the queue and merges less. Two for the
-  sake of the DNN's two, see there.
+* 2 cores: in no case did all rounds agree that two or four answered more than one; two cost up to 12 % more
+  CPU a request and four 15 to 33 %, since each sees a part of the queue and merges less. So 1.
 
-DNN on the CPU: three quarters of the cores as threads, two at least where there are two cores, in processes
-of up to 4 threads.
+DNN on the CPU: three quarters of the cores as threads, in processes of up to 4 threads.
 
 * 16 cores, the example (1 ms of DNN), 32 clients: 4+3x4 answers 1.3 times the requests of 2+2x4, which has
   3.5 times those of 1+1x1. 4+6x2 and 4+12x1 answer as many within 5 %, but their P99 is 1.2 and 1.6 times as
   long: fewer processes merge more of the queue. (A single client waits 10 % longer than with 2+2x4.)
 * 16 cores, a network of 10 ms: four threads halve the latency of a single client. At 32 clients 1+8x1 answers
   1.25 times the requests of 1+2x4, at 1.5 times its P99, and holds four times as many copies of the weights.
-* 2 cores, 4 clients: with one process of each, all requests soon wait for the same execution, and a core has
-  nothing to do. 2+2x1 answers 1.23 times what 1+1x1 does, for no more CPU a request (5 rounds side by side on
-  a quiet machine; 1+2x1 1.13 times). On one core two of each cost 12 % more CPU. A second thread instead of a
-  process costs more CPU and answers no more. Tried against the same wait: to answer each request as soon as
-  its own scores are there (a response sender each) costs 14 % more CPU and answers no more.
+* 2 cores: in no case did a second thread or process answer more; they cost up to 15 % more CPU a request
+  (measured twice, the second time on a quiet machine: 2+2x1 against 1+1x1, 4 clients, 7 rounds: 1.03 (0.91 to
+  1.18) times the requests for 1.14 times the CPU).
 
 fused: a process does features and network in turn, so that the threads of all processes are as many as there
 are cores. 2 cores: a second process uses the second core. More cores were not measured in this layout.
@@ -55,15 +50,12 @@ __all__ = [
     "CORES_PER_PREPROCESS",
     "DNN_CONTEXTS_GPU",
     "DNN_PROCESSES_GPU",
-    "LEAST",
     "MOST_DNN_THREADS",
     "choose_instances",
     "explain",
 ]
 
 CORES_PER_PREPROCESS = 4
-#: Processes of each step where there are that many cores.
-LEAST = 2
 MOST_DNN_THREADS = 4
 DNN_CONTEXTS_GPU = 2
 DNN_PROCESSES_GPU = 4
@@ -78,12 +70,11 @@ def choose_instances(spec: BuildSpec, target: Target, usable: int) -> Instances:
         usable: cores that the building process may use; they count where the spec names none.
     """
     cores = spec.cores or usable
-    least = min(cores, LEAST)
-    preprocess = spec.preprocess_instances or max(least, cores // CORES_PER_PREPROCESS)
+    preprocess = spec.preprocess_instances or max(1, cores // CORES_PER_PREPROCESS)
     if target != "cpu":
         dnn = spec.dnn_instances or (DNN_CONTEXTS_GPU if target == "gpu" else DNN_PROCESSES_GPU)
         return Instances(cores=cores, preprocess=preprocess, dnn=dnn)
-    share = cores if spec.layout == "fused" else max(least, 3 * cores // 4)
+    share = cores if spec.layout == "fused" else max(1, 3 * cores // 4)
     # Where the processes are given, their threads share the cores.
     most = share // spec.dnn_instances if spec.dnn_instances else cores // 4
     threads = spec.dnn_threads or min(MOST_DNN_THREADS, max(1, most))

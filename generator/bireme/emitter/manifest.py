@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -12,13 +11,13 @@ from typing import Any
 from bireme import __version__
 from bireme.errors import EmitError
 from bireme.spec import Contract
+from bireme_runtime.hashes import file_sha256
 
 __all__ = ["MANIFEST", "check_repository", "make_manifest", "plan_folder", "read_manifest"]
 
 MANIFEST = "bireme.json"
 _FORMAT = 1
 _REMEDY = "run `bireme build` again"
-_CHUNK = 1 << 20
 # Hashing reads about 1 GB a second, so below this a file costs under 20 ms; above it lie the arenas.
 _HASHED_BY_DEFAULT = 16 << 20
 
@@ -42,7 +41,7 @@ def make_manifest(
         "features": [dataclasses.asdict(feature) for feature in contract.features],
         "losses": [loss.model_dump() for loss in contract.losses],
         "models": models,
-        "files": {path.relative_to(root).as_posix(): _sha256(path) for path in files},
+        "files": {path.relative_to(root).as_posix(): file_sha256(path) for path in files},
         "bytes": {path.relative_to(root).as_posix(): path.stat().st_size for path in files},
         "source": dict(source),
     }
@@ -103,15 +102,7 @@ def check_repository(repository: Path, model: str, deep: bool = False) -> None:
             if path.stat().st_size != size:
                 actual = path.stat().st_size
                 raise EmitError(str(path), f"has {actual} bytes where {size} were built", _REMEDY)
-            if (deep or size <= _HASHED_BY_DEFAULT) and _sha256(path) != expected:
+            if (deep or size <= _HASHED_BY_DEFAULT) and file_sha256(path) != expected:
                 raise EmitError(str(path), "was changed after it was built", _REMEDY)
         except OSError as error:
             raise EmitError(str(path), f"cannot be read: {error.strerror}", _REMEDY) from None
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -23,7 +23,8 @@ from bireme.engine.timing_cache import default_timing_cache
 from bireme.errors import EngineError
 from bireme_runtime import passport as passports
 from bireme_runtime.gpu_facts import driver_version, visible_gpus
-from bireme_runtime.passport import ONNX, PLAN, Gpu, Here, Needs, Passport, file_sha256
+from bireme_runtime.hashes import file_sha256
+from bireme_runtime.passport import ONNX, PLAN, Gpu, Here, Needs, Passport
 
 __all__ = ["Outcome", "Tool", "ToolName", "build_engines", "find_tool"]
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
+
+from bireme.cli_options import AsJson, Repository
 
 __all__ = ["lint"]
 
 
-def lint(
-    repository: Annotated[
-        Path, typer.Option("--repository", "-r", help="the Triton model repository")
-    ] = Path("model_repository"),
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False,
-) -> None:
+def lint(repository: Repository = Path("model_repository"), as_json: AsJson = False) -> None:
     """Look for what Triton accepts silently and then ignores, or answers wrongly; exit code 9 on errors."""
     from bireme.errors import LintError
     from bireme.lint.repository import lint_repository

@@ -48,7 +48,7 @@ class ILogger:
     Severity = Severity
 
     def log(self, severity: Severity, message: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(f"a logger must override log, which got {severity}: {message}")
 
 
 class Runtime:
