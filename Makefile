@@ -69,6 +69,8 @@ compare: $(SAVED_MODEL) ## ensemble, fused model and floor against the whole Sav
 compare-apart: $(SAVED_MODEL) ## the same with a core for the server and the other for its clients
 	$(BIN)/python perf/compare.py --spec $(SPEC) --candidates 500 --clients 4 --cores 1 --baseline 1x1 \
 		--out perf/results/compare_apart.json
+	$(BIN)/python perf/compare.py --reference --candidates 500 --clients 4 --cores 1 --baseline 1x1 \
+		--out perf/results/compare_reference_apart.json
 
 .PHONY: compare-reference
 compare-reference: $(INSTALLED) ## the same for a DeepFM of a usual size with integer ids

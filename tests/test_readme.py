@@ -133,7 +133,9 @@ def test_the_shortest_spec_is_one(tmp_path):
     assert spec.user == ("country", "age", "history")
 
 
-@pytest.mark.parametrize("record", ["compare", "compare_apart", "compare_reference"])
+@pytest.mark.parametrize(
+    "record", ["compare", "compare_apart", "compare_reference", "compare_reference_apart"]
+)
 def test_measured_ratios_are_the_ones_of_record(record):
     for case in json.loads((ROOT / f"perf/results/{record}.json").read_text())["cases"]:
         load = f"{case['rate']:.0f}/s" if case["rate"] is not None else f"{case['clients']} clients"

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,17 +33,6 @@ pytestmark = pytest.mark.gpu
 
 # FP16 weights and sums of 2048 products, then a sigmoid.
 _TOLERANCE = 0.01
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("engine")
-    tiny_network.write_repository(folder / "models", tiny_network.tiny())
-    cache = folder / "timings"
-    begun = time.monotonic()
-    outcome = engine(folder / "models", cache)
-    print(f"built in {time.monotonic() - begun:.1f} s: {outcome.report}")
-    return Made(folder / "models", outcome, cache)
 
 
 @pytest.fixture(scope="module")
