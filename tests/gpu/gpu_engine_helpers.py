@@ -65,6 +65,8 @@ def child(arguments: list[str], seconds: float = _LOAD_SECONDS) -> subprocess.Co
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
+        encoding="utf-8",
+        errors="replace",
         timeout=seconds,
         check=False,
     )

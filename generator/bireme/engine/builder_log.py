@@ -21,6 +21,7 @@ _MEMORY = re.compile(
     r"|CUDA failure 2\b|oom error",
     re.IGNORECASE,
 )
+_NO_KERNEL = re.compile(r"[Cc]ould not find any implementation for node")
 _NO_IMPORTER = re.compile(r"No importer registered for op: (\w+)")
 # "[graphOptimizer.cpp::computeCostsAndChooseFormats::3869] Error Code 10: Internal Error (why)"
 _PLACE = re.compile(r"^(?:\d+: )?\[[^\]]*::[^\]]*\]\s*")
@@ -54,6 +55,8 @@ def build_failed(
     first = _plain(errors[0]) if errors else ""
     said = last if first in ("", last) else f"{first}; {last}"
     short = short_of_workspace([*errors, *lines])
+    if short is None and any(_NO_KERNEL.search(line) for line in errors):
+        short = 0  # every kernel there is wants more; which of them how much, 8.6 does not say
     if short is not None and workspace_mb is not None:
         return workspace_error(model, short, workspace_mb, said)
     if any(_MEMORY.search(line) for line in errors):

@@ -25,6 +25,7 @@ from bireme.engine.options import Built, Job
 from bireme.engine.selfcheck import check_engine
 from bireme.engine.tensorrt_log import log_of
 from bireme.engine.timing_cache import read_timing_cache, write_timing_cache
+from bireme.engine.whole import as_one
 from bireme.errors import EngineError
 from bireme_runtime.passport import Precision
 
@@ -97,7 +98,7 @@ def _parse(job: Job, trt: ModuleType, network: Any, log: Any) -> None:
     except OSError as error:
         hint = "build the repository again: bireme build"
         raise EngineError(str(job.onnx), f"cannot be read: {error.strerror}", hint) from None
-    if parser.parse(content):
+    if parser.parse(as_one(content) if major(trt) < 10 else content):
         return
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
     # A missing importer is tried as a plugin first: then only the log names the op.

@@ -17,6 +17,7 @@ from bireme.engine.builder_log import (
 )
 from bireme.engine.onnx_nodes import Nodes, read_nodes
 from bireme.engine.options import Built, Job, Options
+from bireme.engine.whole import as_one
 from bireme.errors import EngineError
 from bireme_runtime.gpu_facts import version_text
 from bireme_runtime.passport import Precision, Shapes
@@ -84,11 +85,15 @@ def build(job: Job, command: Path, version: str) -> Built:
     Raises:
         EngineError: as `tensorrt_builder.build`.
     """
-    nodes = read_nodes(job.onnx.read_bytes()) if job.onnx.is_file() else Nodes()
+    content = job.onnx.read_bytes() if job.onnx.is_file() else b""
+    nodes = read_nodes(content) if content else Nodes()
     precision, typed = _typed(job, version, nodes)
     with tempfile.TemporaryDirectory(prefix="bireme-engine-") as scratch:
-        plan = Path(scratch) / "model.plan"
-        flags = [f"--onnx={job.onnx}", f"--saveEngine={plan}", *profile_flags(job.profile), *typed]
+        plan, network = Path(scratch) / "model.plan", job.onnx
+        if _number(version) < 10 and (whole := as_one(content)) != content:
+            network = Path(scratch) / "model.onnx"
+            network.write_bytes(whole)
+        flags = [f"--onnx={network}", f"--saveEngine={plan}", *profile_flags(job.profile), *typed]
         flags += option_flags(job.options)
         flags += ["--warmUp=0", "--duration=0", "--iterations=1", "--noDataTransfers"]
         if job.timing_cache is not None:
@@ -119,8 +124,12 @@ def option_flags(options: Options) -> list[str]:
     return flags
 
 
+def _number(version: str) -> int:
+    return int(version.split(".")[0])
+
+
 def _typed(job: Job, version: str, nodes: Nodes) -> tuple[Precision, list[str]]:
-    number = int(version.split(".")[0])
+    number = _number(version)
     if number >= 10:
         return "strongly_typed", ["--stronglyTyped"] if number == 10 else []
     if not nodes.known:

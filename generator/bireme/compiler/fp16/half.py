@@ -58,7 +58,11 @@ def is_float(node: onnx.NodeProto, types: dict[str, int]) -> bool:
 def knows_half(node: onnx.NodeProto, opset: int) -> bool:
     """Whether ONNX defines the op for FP16 (it does not for Range, for example)."""
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    # Of the outputs only those that are made: LayerNormalization's mean and deviation are never FP16.
+    used = {formal.type_str for formal in (*schema.inputs, *schema.outputs[: len(node.output)])}
     for constraint in schema.type_constraints:
+        if constraint.type_param_str not in used:
+            continue
         allowed = set(constraint.allowed_type_strs)
         if "tensor(float)" in allowed and "tensor(float16)" not in allowed:
             return False

@@ -15,6 +15,7 @@ import onnx
 from bireme.compiler.cut.split import Boundary
 from bireme.compiler.dense import OPSET
 from bireme.compiler.rows.canonical import canonicalise
+from bireme.compiler.rows.layer_norms import fuse_layer_norms
 from bireme.compiler.rows.lifted import Context, Writer
 from bireme.compiler.rows.listwise import Listwise
 from bireme.compiler.rows.parallel import merge_parallel
@@ -72,6 +73,7 @@ def user_once(
     graph = onnx.helper.make_graph(writer.nodes, "dense", inputs, outputs, writer.weights)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=8)
     merge_parallel(model)
+    fuse_layer_norms(model)
     canonicalise(model, keep_origin=True)
     require_sound(model, "user_once")
     return model
