@@ -78,15 +78,23 @@ class Bench:
         """The prepared requests with so many candidates."""
         return read_requests(self.prepared / "requests" / f"{what}_{candidates}.jsonl")
 
-    def dense_load(self, what: str, candidates: int, **settings: Any) -> Load:
-        """A load on the dense network alone, with what `preprocess` hands over."""
+    def dense_load(self, what: str, candidates: int | Sequence[int], **settings: Any) -> Load:
+        """A load on the dense network alone, with what `preprocess` hands over.
+
+        Args:
+            what: "network", "flat" or "example".
+            candidates: of a request; several: requests of these sizes take turns.
+            settings: of the load.
+        """
+        sizes = [candidates] if isinstance(candidates, int) else list(candidates)
         repository, model = self.repository(what), self.model(what)
-        path = self.work / "payloads" / f"{what}_dnn_{candidates}.json"
+        path = self.work / "payloads" / f"{what}_dnn_{'_'.join(map(str, sizes))}.json"
         if not path.exists():
             config = config_of(repository, f"{model}_dnn")
             dtype = _NUMPY[_type_name(config.input[0])]
             folder = repository / f"{model}_preprocess" / "1"
-            write_payload(path, handed_over(folder, self.requests(what, candidates), dtype))
+            turns = zip(*(self.requests(what, size) for size in sizes), strict=True)
+            write_payload(path, handed_over(folder, [r for turn in turns for r in turn], dtype))
         return Load(f"{model}_dnn", path, window_ms=self.sizes.window_ms, **settings)
 
     def raw_load(self, what: str, candidates: int, model: str = "", **settings: Any) -> Load:

@@ -70,10 +70,10 @@ def all_steps(bench: Bench) -> list[Step]:
         Step("engine of flat", 35, partial(build_engine, bench, "flat")),
         Step("user once or not", 50, lambda left: user_once(bench, min(left, _LOAD)), (*network, *flat)),
         Step("timeline", 10, lambda left: record(bench, min(left, _LOAD)), network),
-        *(row(name, chosen) for name, chosen in why.items()),
         Step("ensemble end to end, MPS", 50, partial(ends, "network", whole, mps=True), network),
         Step("example end to end", 45, partial(ends, "example", bench.sizes.example), example),
         Step("scores of flat", 40, partial(check_scores, bench, "flat"), flat),
+        *(row(name, chosen) for name, chosen in why.items()),
     ]
 
 

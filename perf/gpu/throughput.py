@@ -34,6 +34,8 @@ ALONE = ", one by one"
 #: Share of what the reference answers in a closed loop, which it can bear in an open one.
 BEARABLE = 0.8
 _OFF = {"BIREME_GRAPHS": "off"}
+#: Clients that keep more than four instances busy.
+_CROWD = (32,)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Configuration:
         mps: whether the instances share the GPU through MPS.
         merge: whether requests that wait run together; if not, each runs by itself.
         offered: whether it is also driven at the rate that the reference of its kind can just bear.
+        clients: further numbers of clients.
     """
 
     instances: int
@@ -53,6 +56,7 @@ class Configuration:
     mps: bool = False
     merge: bool = True
     offered: bool = False
+    clients: tuple[int, ...] = ()
 
 
 def configurations(instances: int) -> tuple[dict[str, Configuration], dict[str, Configuration]]:
@@ -65,20 +69,23 @@ def configurations(instances: int) -> tuple[dict[str, Configuration], dict[str, 
         f"{many}, MPS": Configuration(instances, mps=True, offered=True),
         alone: Configuration(1, offered=True),
     }
-    why = {
+    awake = {"BIREME_SPIN": "2000"}
+    asked |= {
         f"{REFERENCE}{ALONE}": Configuration(1, _OFF, merge=False, offered=True),
         f"{many}{ALONE}": Configuration(instances, merge=False, offered=True),
         f"{many}, MPS{ALONE}": Configuration(instances, mps=True, merge=False, offered=True),
-        "2 instances, graphs": Configuration(2),
+    }
+    why = {
+        f"{many}, MPS, waits awake": Configuration(instances, awake, mps=True, offered=True, clients=_CROWD),
+        f"{many}, waits awake": Configuration(instances, awake, clients=_CROWD),
+        f"{2 * instances} instances, graphs, MPS": Configuration(2 * instances, mps=True, clients=_CROWD),
+        f"{2 * instances} instances, graphs": Configuration(2 * instances, clients=_CROWD),
         f"{instances} instances, no graphs": Configuration(instances, _OFF),
-        f"{many}, answers in the background": Configuration(instances, background),
-        f"{many}, MPS, answers in the background": Configuration(instances, background, mps=True),
         f"{alone}, answers in the background": Configuration(1, background),
-        f"{many}, answers at once": Configuration(instances, {"BIREME_BACKGROUND": "off"}),
-        f"{many}, 1 lane": Configuration(instances, {"BIREME_LANES": "1"}),
-        f"{many}, MPS, waits awake": Configuration(instances, {"BIREME_SPIN": "2000"}, mps=True),
+        f"{many}, MPS, answers in the background": Configuration(instances, background, mps=True),
+        "2 instances, graphs": Configuration(2),
         f"{alone}, MPS": Configuration(1, mps=True),
-        f"{2 * instances} instances, graphs, MPS": Configuration(2 * instances, mps=True),
+        f"{many}, 1 lane": Configuration(instances, {"BIREME_LANES": "1"}),
     }
     return asked, why
 
@@ -96,7 +103,7 @@ def table_row(bench: Bench, name: str, chosen: Configuration, timeout: float) ->
     """
     with dense_server(bench, "network", name, chosen) as session:
         rows, closed = bench.sizes.base, []
-        for clients in bench.sizes.clients:
+        for clients in (*bench.sizes.clients, *chosen.clients):
             load = bench.dense_load("network", rows, clients=clients)
             closed.append(session.measure(load, rows, timeout))
         reference = reference_of(chosen)

@@ -18,15 +18,19 @@ _PARTS = ("h2d", "compute", "d2h")
 
 
 def record(bench: Bench, timeout: float) -> dict[str, Any]:
-    """Load one instance while it notes its launches; some of them, and how much of the copies overlaps."""
+    """Load one instance while it notes its launches; some of them, and how much of the copies overlaps.
+
+    Requests of several sizes take turns: a batch then becomes several executions, one for each bucket.
+    """
     if bench.rehearsal:
         raise NotHere("there is no GPU to time")
     folder = bench.work / "timeline"
     # In the background a batch can be handed over while the one before it still runs.
     chosen = Configuration(1, {"BIREME_TIMELINE": str(folder / "gpu.json"), "BIREME_BACKGROUND": "on"})
     with dense_server(bench, "network", "timeline", chosen) as session:
-        load = bench.dense_load("network", bench.sizes.base, clients=bench.sizes.clients[1])
-        measured = session.measure(load, bench.sizes.base, timeout)
+        sizes = (bench.sizes.base, *bench.sizes.large)
+        load = bench.dense_load("network", sizes, clients=bench.sizes.clients[1])
+        measured = session.measure(load, sum(sizes) // len(sizes), timeout)
     files = sorted(folder.glob("*.json"))
     if not files:
         raise FileNotFoundError("the instance wrote no timeline")

@@ -172,6 +172,11 @@ def _gemm(at: Mapping[str, Any], a: Tensor, b: Tensor, c: Tensor | None = None) 
     return product if c is None else product + float(at.get("beta", 1.0)) * c
 
 
+def _layer_norm(at: Mapping[str, Any], x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
+    axis = int(at.get("axis", -1)) % x.dim()
+    return torch.nn.functional.layer_norm(x, x.shape[axis:], scale, shift, float(at.get("epsilon", 1e-5)))
+
+
 def _plain(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda at, *arguments: function(*arguments)  # noqa: ARG005
 
@@ -186,6 +191,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "Gather": _gather,
     "Gemm": _gemm,
     "Identity": _plain(lambda x: x),
+    "LayerNormalization": _layer_norm,
     "MatMul": _plain(torch.matmul),
     "Mul": _plain(torch.mul),
     "Neg": _plain(torch.neg),
