@@ -66,7 +66,7 @@ def run_tests(bench: Bench, timeout: float) -> dict[str, Any]:
     folder = _ROOT / "tests" / "gpu"
     if not folder.is_dir():
         raise NotHere("tests/gpu does not exist")
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-rs", "--tb=short", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-rs", "--tb=short", str(folder)]
     command += ["--collect-only"] if bench.rehearsal else []
     environment = {} if bench.rehearsal else _prepared_for_tests(bench)
     text = run_command(command, min(timeout, _TESTS), bench.log("pytest"), environment)

@@ -6,6 +6,7 @@ python perf/gpu/plots.py --results perf/results/gpu.json
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 
 from files import write_figure
 
-__all__ = ["ENSEMBLE", "PICTURES", "draw_all", "in_order", "main"]
+__all__ = ["ENSEMBLE", "PICTURES", "closest", "draw_all", "in_order", "main"]
 
 Results = Mapping[str, Any]
 #: Steps that measure the network's ensemble.
@@ -121,14 +122,45 @@ def whole(results: Results) -> Figure | None:
 
 
 def timeline(results: Results) -> Figure | None:
-    """Copies and computation of the lanes of one instance."""
+    """Copies and computation of the lanes of one instance: a while, and its moment with the most overlap."""
     found = results.get("timeline")
     if not found:
         return None
     lanes = sorted({launch["lane"] for launch in found["launches"]})
-    figure = Figure(figsize=(11, 1.6 + 0.8 * len(lanes)), layout="constrained")
-    panel = figure.subplots()
-    for launch in found["launches"]:
+    figure = Figure(figsize=(11, 2.2 + 1.4 * len(lanes)), layout="constrained")
+    panels = figure.subplots(2, 1)
+    start, end = closest(found["launches"])
+    for panel in panels:
+        _draw_lanes(panel, found["launches"], lanes)
+    panels[0].axvspan(start, end, color="#fee08b", alpha=0.6, lw=0)
+    panels[1].set_xlim(start, end)
+    panels[0].set_title(
+        f"{found['overlapped']:.0%} of the copies' time another launch computes", fontsize=10, loc="left"
+    )
+    panels[1].set_title("the marked moment", fontsize=10, loc="left")
+    panels[1].set_xlabel("µs · filled: computation, hatched: copies to (//) and from (\\\\) the GPU")
+    figure.suptitle("Lanes of one instance under full load", fontsize=13, x=0.01, ha="left")
+    return figure
+
+
+def closest(launches: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """From when to when the two launches take that are most under way at the same time, with some room."""
+    ordered = sorted(launches, key=lambda launch: launch["h2d"][0])
+    if len(ordered) < 2:
+        return ordered[0]["h2d"][0], ordered[0]["d2h"][1]
+
+    def shared(pair: tuple[Mapping[str, Any], Mapping[str, Any]]) -> float:
+        one, other = pair
+        return float(min(one["d2h"][1], other["d2h"][1]) - max(one["h2d"][0], other["h2d"][0]))
+
+    one, other = max(itertools.pairwise(ordered), key=shared)
+    start, end = min(one["h2d"][0], other["h2d"][0]), max(one["d2h"][1], other["d2h"][1])
+    room = 0.05 * (end - start)
+    return start - room, end + room
+
+
+def _draw_lanes(panel: Any, launches: Sequence[Mapping[str, Any]], lanes: Sequence[int]) -> None:
+    for launch in launches:
         line = lanes.index(launch["lane"])
         for part, (start, end) in ((part, launch[part]) for part in _COPY):
             panel.barh(
@@ -143,13 +175,7 @@ def timeline(results: Results) -> Figure | None:
             )
     panel.set_yticks(range(len(lanes)), [f"lane {lane}" for lane in lanes])
     panel.set_ylim(len(lanes) - 0.5, -0.5)
-    panel.set_xlabel(
-        "µs · filled: computation, hatched: copies to (//) and from (\\\\) the GPU ·"
-        f" {found['overlapped']:.0%} of the copies' time another launch computes"
-    )
     panel.spines[["top", "right", "left"]].set_visible(False)
-    figure.suptitle("Lanes of one instance under full load", fontsize=13, x=0.01, ha="left")
-    return figure
 
 
 PICTURES: dict[str, Callable[[Results], Figure | None]] = {

@@ -52,6 +52,11 @@ def judge(results: Results, instances: int = 4) -> list[dict[str, Any]]:
             2.1,
             _ratio(_rate(results, many + ALONE), _rate(results, one + ALONE)),
         ),
+        _least(
+            f"throughput of {shared} over {one}, 8 clients",
+            2.1,
+            _ratio(_rate(results, shared), _rate(results, one)),
+        ),
         _most(
             f"P99 of {many} over {one}, equal offered load",
             1 / 3,
@@ -71,6 +76,11 @@ def judge(results: Results, instances: int = 4) -> list[dict[str, Any]]:
             f"throughput of {many} over eager FP32, 8 clients", 12.0, _ratio(best, _eager(results, "eager"))
         ),
         _least("throughput with MPS over without, best of 8 and 16 clients", 1.3, _ratio(best_shared, best)),
+        _least(
+            "throughput with MPS over without, 8 clients, every request by itself",
+            1.3,
+            _ratio(_rate(results, shared + ALONE), _rate(results, many + ALONE)),
+        ),
         _least(f"requests/s of {many}, b256, 8 clients, no MPS", 3887.0, _rate(results, many)),
         _least(f"requests/s of {shared}, b256, best of 8 and 16 clients", 5605.0, best_shared),
         _least(

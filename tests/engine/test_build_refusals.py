@@ -45,6 +45,22 @@ def test_too_small_a_workspace(tmp_path, trt, fails):
     assert "--workspace 32 is enough" in error.hint
 
 
+def test_no_kernel_fits_into_the_workspace(tmp_path, trt):
+    """As 8.6 said on an H200, and no more: a network that is compiled as a whole, in 1 MB."""
+    repository = gpu_repository(tmp_path / "models")
+    said = "Could not find any implementation for node {ForeignNode[w_query...score]}."
+    trt.say = [
+        (Severity.ERROR, f"10: [optimizer.cpp::computeCosts::3873] Error Code 10: Internal Error ({said})")
+    ]
+    trt.fail = True
+    error = refused(repository, trt, options=Options(workspace_mb=1))
+    assert "a workspace of 1 MB is too small for TensorRT's kernels" in error.message
+    assert "leave --workspace out" in error.hint
+    error = refused(repository, trt, options=Options())
+    assert "workspace" not in error.message
+    assert "TensorRT could not build the plan" in error.message
+
+
 def test_an_exhausted_gpu(tmp_path, trt):
     trt.fail = True
     said = "Requested amount of GPU memory (4096 bytes) could not be allocated."

@@ -58,6 +58,15 @@ def test_what_the_tool_could_not_tell_is_null() -> None:
     assert (report["layer_count"], report["layers_by_precision"]) == (2, None)
 
 
+def test_types_that_8_6_does_not_tell_are_no_precision() -> None:
+    """As an H200 answered: whatever shapes its context had been given."""
+    unknown = "N/A due to dynamic shapes"
+    layer = {"Name": "{ForeignNode[w1...Cast]}", "LayerType": "Myelin", "TacticValue": "0x0000000000000000"}
+    report = layer_report(built({"Layers": [{**layer, "Outputs": [tensor("click", unknown, -1, -1)]}]}))
+    assert (report["layer_count"], report["layers_by_type"]) == (1, {"Myelin": 1})
+    assert (report["layers_by_precision"], report["largest_tensors"]) == (None, None)
+
+
 def test_names_list_the_nodes_of_a_fused_layer() -> None:
     nodes = [layer.nodes for layer in layers_of(INSPECTED)]
     assert nodes == [{"MatMul_3", "Add_4"}, {"Sigmoid_5", "Mul_6"}, set()]

@@ -84,7 +84,9 @@ def test_a_plan_with_its_passport_and_report(made: Made) -> None:
     assert passport.precision == ("obey" if tensorrt.__version__.startswith("8.") else "strongly_typed")
     report = json.loads((made.version / "engine_report.json").read_text())
     assert report["layer_count"] == len(report["layers"]) > 0
-    assert report["layers_by_precision"], "the inspector gave no details"
+    assert report["layers_by_type"], "the inspector gave no details"
+    # 8.6 tells no type of a tensor whose shape may change.
+    assert bool(report["layers_by_precision"]) == (not tensorrt.__version__.startswith("8."))
     assert report["device_memory_bytes"] > 0
     assert "score" in report["wanted_fp32"]
     executed = [line for line in report["warnings"] if "not executed" in line or "not finite" in line]

@@ -96,6 +96,8 @@ def layer_report(built: Built) -> dict[str, Any]:
     """What engine_report.json holds, as JSON values; it says null where the tool could not tell."""
     layers = layers_of(built.inspected) if built.inspected is not None else None
     detailed = layers is not None and any(layer.outputs for layer in layers)
+    # 8.6 says "N/A due to dynamic shapes" of every tensor, whatever shapes its context has been given.
+    typed = any(layer.precision != "?" for layer in layers or [])
     tensors: dict[str, tuple[str, int]] = {}
     for layer in layers or []:
         for name, kind, elements in layer.outputs:
@@ -108,13 +110,13 @@ def layer_report(built: Built) -> dict[str, Any]:
         "plan_bytes": len(built.plan),
         "device_memory_bytes": built.device_memory,
         "layer_count": len(layers) if layers is not None else None,
-        "layers_by_precision": dict(Counter(layer.precision for layer in layers or [])) if detailed else None,
+        "layers_by_precision": dict(Counter(layer.precision for layer in layers or [])) if typed else None,
         "layers_by_type": dict(Counter(layer.kind for layer in layers or [])) if detailed else None,
         "kernels": len({layer.kernel for layer in layers or [] if layer.kernel}) if detailed else None,
         "largest_tensors": [
             {"tensor": name, "type": kind, "bytes": size} for name, (kind, size) in largest if size
         ]
-        if detailed
+        if typed
         else None,
         "wanted_fp32": list(built.wanted_fp32),
         "warnings": list(built.warnings),

@@ -2,10 +2,10 @@
 
 8.6 has two ways. Its old optimizer times kernels for each layer, and for the few multiply-adds and
 activations between two matrix products it compiles and times dozens of variants in each memory layout:
-minutes, and a kernel for every such group. Its graph compiler (Myelin) takes over only where a layer is one that the old
-optimizer lacks; then it takes in all around it, in seconds, with fewer kernels. A normalization layer and
-Einsum are such layers, a matrix product is not, so that a network without the former has its products spelled
-as Einsum. Found by experiment on an H200; docs/engine.md has the numbers. From 10 on there is nothing to do.
+minutes, and a kernel for every such group. Its graph compiler (Myelin) takes over only where a layer is one
+that the old optimizer lacks; then it takes in all around it, in seconds, with fewer kernels. A normalization
+layer and Einsum are such layers, a matrix product is not, so that a network without the former has its
+products spelled as Einsum. Found by experiment on an H200 (docs/engine.md). From 10 on nothing is changed.
 """
 
 from __future__ import annotations
