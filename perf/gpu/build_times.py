@@ -2,8 +2,9 @@
 
     python perf/gpu/build_times.py build/gpu/prepared/network/gpu-python/din_mmoe_dnn/1 --limit 120
 
-Starts from nothing but the FP16 flag and adds what `bireme engine` sets, one by one and all together, so that
-a setting that costs minutes shows. Needs a GPU and the Python package `tensorrt` 8.6.
+First as `bireme engine` builds it, in a form that TensorRT 8.6 compiles as a whole. Then as it is, with
+nothing but the FP16 flag, and with each of the settings of `bireme engine`. Needs a GPU and the Python package
+`tensorrt` 8.6.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from bireme.engine.whole import as_one
 
 __all__ = ["SETTINGS", "main"]
 
@@ -47,20 +50,22 @@ def _faster(trt: Any, config: Any) -> None:  # noqa: ARG001
     config.builder_optimization_level = 2
 
 
-#: Name → what it changes in the builder's configuration.
-SETTINGS: Mapping[str, tuple[Change, ...]] = {
-    "FP16 flag only": (),
-    "without TF32": (_no_tf32,),
-    "profile sharing": (_sharing,),
-    "detailed verbosity": (_detailed,),
-    "timing cache": (_cache,),
-    "constraints obeyed": (_obey,),
-    "level 2": (_faster,),
-    "all of bireme engine": (_no_tf32, _sharing, _detailed, _cache, _obey),
+#: Name → whether the network is taken as a whole (see `bireme.engine.whole`), and what is changed in the
+#: builder's configuration.
+SETTINGS: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
+    "as a whole, all of bireme engine": (True, (_no_tf32, _sharing, _detailed, _cache, _obey)),
+    "as a whole, FP16 flag only": (True, ()),
+    "FP16 flag only": (False, ()),
+    "without TF32": (False, (_no_tf32,)),
+    "profile sharing": (False, (_sharing,)),
+    "detailed verbosity": (False, (_detailed,)),
+    "timing cache": (False, (_cache,)),
+    "constraints obeyed": (False, (_obey,)),
+    "level 2": (False, (_faster,)),
 }
 
 
-def build(onnx: Path, changes: Sequence[Change]) -> int:
+def build(onnx: Path, whole: bool, changes: Sequence[Change]) -> int:
     """Build one plan; its size in bytes."""
     import tensorrt as trt
 
@@ -68,7 +73,8 @@ def build(onnx: Path, changes: Sequence[Change]) -> int:
     builder = trt.Builder(log)
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH))
     parser = trt.OnnxParser(network, log)
-    if not parser.parse(onnx.read_bytes()):
+    content = onnx.read_bytes()
+    if not parser.parse(as_one(content) if whole else content):
         raise SystemExit(str(parser.get_error(0)))
     config = builder.create_builder_config()
     config.set_flag(trt.BuilderFlag.FP16)
@@ -93,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     onnx = given.folder / "model.onnx"
     if given.only is not None:
-        print(build(onnx, SETTINGS[given.only]))
+        print(build(onnx, *SETTINGS[given.only]))
         return 0
     for name in SETTINGS:
         began = time.monotonic()
