@@ -3,7 +3,7 @@
     python perf/gpu/build_times.py build/gpu/prepared/network/gpu-python/din_mmoe_dnn/1 --limit 120
 
 First as `bireme engine` builds it, in a form that TensorRT 8.6 compiles as a whole. Then as it is, with
-nothing but the FP16 flag, and with each of the settings of `bireme engine`. Needs a GPU and the Python package
+nothing but the FP16 flag, and with each of the settings of `bireme engine`. Needs a GPU and the package
 `tensorrt` 8.6.
 """
 
