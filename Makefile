@@ -199,9 +199,13 @@ lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/mypy backends/python/fused/model.py
 	MYPYPATH=perf $(BIN)/mypy perf/*.py perf/*/*.py
 
+# Side by side what starts no server: two of those would take each other's cores and time.
+QUICK := not slow and not gpu and not k8s
+
 .PHONY: test
 test: lint kernel $(SAVED_MODEL) ## lint and all quick tests that need no GPU, about 10 minutes
-	$(BIN)/pytest -m "not slow and not gpu and not k8s"
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m "not triton and $(QUICK)"
+	$(BIN)/pytest -m "triton and $(QUICK)"
 
 .PHONY: format
 format: $(INSTALLED) ## let ruff rewrite the code
