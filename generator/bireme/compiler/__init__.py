@@ -11,7 +11,8 @@ The passes, in order; `pipeline.py` runs and checks them:
 7. `cut/split`           the embedding frontier; what the CPU's feature plan can do is decided by `rules/`,
                          what it cannot is a piece for ONNX Runtime or TensorFlow (`cut/subgraphs`)
 8. `dense`               the dense side as ONNX, row-wise, by `rows/rows_first` with the rows in front
-9. `rows/user_once`      rows → [users, candidates], user side once; proves that no op mixes candidates
+9. `rows/user_once`      rows → [users, candidates], user side once; proves that no op mixes candidates; layer
+                         normalizations become one op (`rows/layer_norms`)
 10. `fp16/precision`     FP16 typed in the graph, as few FP32 nodes as scores and ranking allow
 
 `ahead/user_ahead`, if asked for, cuts the finished model in two: one part for the user, one for slices.
