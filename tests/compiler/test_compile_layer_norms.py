@@ -53,7 +53,36 @@ def without_weights(net, x, width):
     return net.add("Mul", [apart, net.add("Reciprocal", [deviation], (1,))], (width,))
 
 
-SPELLINGS = [keras, keras_negated, plain, without_weights]
+def by_power(exponent, op):
+    """(x - mean) / (variance + epsilon) ** 0.5, or * (…) ** -0.5, as code by hand has it."""
+
+    def spelled(net, x, width):
+        mean = net.add("ReduceMean", [x], (1,), axes=[-1], keepdims=1)
+        apart = net.add("Sub", [x, mean], (width,))
+        squares = net.add("Pow", [apart, net.weight(np.float32(2))], (width,))
+        variance = net.add("ReduceMean", [squares], (1,), axes=[-1], keepdims=1)
+        padded = net.add("Add", [variance, net.weight(np.float32(1e-3))], (1,))
+        root = net.add("Pow", [padded, net.weight(np.float32(exponent))], (1,))
+        return net.add("Mul", [net.add(op, [apart, root], (width,)), net.normal(width)], (width,))
+
+    return spelled
+
+
+def one_divided(net, x, width):
+    _, apart, deviation = _inverse(net, x, width)
+    inverse = net.add("Div", [net.weight(np.float32(1)), deviation], (1,))
+    return net.add("Mul", [apart, inverse], (width,))
+
+
+SPELLINGS = [
+    keras,
+    keras_negated,
+    plain,
+    without_weights,
+    by_power(0.5, "Div"),
+    by_power(-0.5, "Mul"),
+    one_divided,
+]
 
 
 def _finished(net, y, width):
@@ -79,7 +108,7 @@ def test_of_candidates(spelled):
     _same(model, lifted)
     ops = _ops(lifted)
     assert ops.count("LayerNormalization") == 1
-    assert not {"Sqrt", "ReduceMean", "Reciprocal", "Div"} & set(ops)
+    assert not {"Sqrt", "Pow", "ReduceMean", "Reciprocal", "Div"} & set(ops)
 
 
 @pytest.mark.parametrize("spelled", SPELLINGS)
@@ -128,8 +157,24 @@ def _of_the_root_alone(net, x, width):
     return net.add("Div", [x, deviation], (width,))
 
 
+def _with_two_divided(net, x, width):
+    _, apart, deviation = _inverse(net, x, width)
+    inverse = net.add("Div", [net.weight(np.float32(2)), deviation], (1,))
+    return net.add("Mul", [apart, inverse], (width,))
+
+
 @pytest.mark.parametrize(
-    "spelled", [_of_another_mean, _of_half_the_mean, _with_the_mean_added, _of_the_root_alone]
+    "spelled",
+    [
+        _of_another_mean,
+        _of_half_the_mean,
+        _with_the_mean_added,
+        _of_the_root_alone,
+        _with_two_divided,
+        by_power(-0.5, "Div"),
+        by_power(0.5, "Mul"),
+        by_power(0.25, "Div"),
+    ],
 )
 def test_what_only_looks_like_it_stays(spelled):
     net = Network()
@@ -159,3 +204,46 @@ def test_it_can_be_fp16():
     (node,) = [node for node in half.graph.node if node.op_type == "LayerNormalization"]
     types = tensor_types(half)
     assert {types[name] for name in (*node.input, *node.output)} == {10}
+
+
+def _grown_after(net, x):
+    _, apart, deviation = _inverse(net, x, 1)
+    y = net.add("Mul", [net.add("Div", [apart, deviation], (1,)), net.normal(5)], (5,))
+    return net.add("Add", [y, net.normal(5)], (5,))
+
+
+def _grown_by_its_scale(net, x):
+    mean, _, deviation = _inverse(net, x, 1)
+    scaled = net.add("Mul", [net.add("Reciprocal", [deviation], (1,)), net.normal(5)], (5,))
+    product, moved = net.add("Mul", [x, scaled], (5,)), net.add("Mul", [mean, scaled], (5,))
+    return net.add("Add", [product, net.add("Sub", [net.normal(5), moved], (5,))], (5,))
+
+
+def _grown_by_its_shift(net, x):
+    mean, _, deviation = _inverse(net, x, 1)
+    inverse = net.add("Reciprocal", [deviation], (1,))
+    product, moved = net.add("Mul", [x, inverse], (1,)), net.add("Mul", [mean, inverse], (1,))
+    return net.add("Add", [product, net.add("Sub", [net.normal(5), moved], (5,))], (5,))
+
+
+@pytest.mark.parametrize("spelled", [_grown_after, _grown_by_its_scale, _grown_by_its_shift])
+def test_of_one_number_that_a_weight_makes_several(spelled):
+    """A weight that broadcasts the normalized number is no scale and no shift of its one element."""
+    net = Network()
+    x = net.add("Relu", [net.add("MatMul", ["i", net.normal(4, 1)], (1,))], (1,))
+    model = _finished(net, spelled(net, x), 5)
+    _same(model, lift(model))
+
+
+def test_a_long_chain_of_sums_is_taken_apart_once():
+    """By every way back it would be 2 to the 200 terms: h + h / 10, over and over."""
+    net = Network()
+    x = net.add("Relu", [net.add("MatMul", ["i", net.normal(4, WIDTH)], (WIDTH,))], (WIDTH,))
+    mean = net.add("MatMul", ["i", net.normal(4, 1)], (1,))
+    for _ in range(200):
+        mean = net.add("Add", [mean, net.add("Mul", [mean, net.weight(np.float32(0.01))], (1,))], (1,))
+    _, apart, deviation = _inverse(net, x, WIDTH, mean=mean)
+    model = _finished(net, net.add("Div", [apart, deviation], (WIDTH,)), WIDTH)
+    lifted = lift(model)
+    _same(model, lifted)
+    assert "LayerNormalization" not in _ops(lifted)

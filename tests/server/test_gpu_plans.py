@@ -24,6 +24,7 @@ from bireme.server import gpu_plans
 from bireme.server.gpu_plans import check_plans
 from bireme.server.locate import Installation
 from bireme.server.process import TritonServer
+from bireme.verify.direct import plain_answers
 from bireme_runtime import passport as passports
 from bireme_runtime.hashes import file_sha256
 from bireme_runtime.passport import Gpu, Passport
@@ -94,6 +95,12 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (lambda v: (v / "model.plan").write_bytes(PLAN[:-1]), "is truncated: it has 5 bytes"),
     "no passport": (lambda v: (v / "passport.json").unlink(), "has no passport.json beside it"),
     "no JSON": (lambda v: (v / "passport.json").write_text("{"), "passport.json is not JSON"),
+    "JSON too deep": (
+        lambda v: (v / "passport.json").write_text("[" * 100_000),
+        "passport.json is no passport",
+    ),
+    "no number": (change(users=float("inf"), buckets=("x",)), "passport.json is no passport: ValueError"),
+    "endless": (change(buckets=(float("inf"),)), "passport.json is no passport: OverflowError"),
     "other network": (lambda v: (v / "model.onnx").write_bytes(b"x"), "from another network than"),
     "other TensorRT": (change(tensorrt="8.5.3"), "was built by TensorRT 8.5.3 and cannot be read by"),
     "other GPU": (change(gpu=A10), "was built for NVIDIA A10 (compute capability 8.6); here is NVIDIA H200"),
@@ -179,3 +186,15 @@ def test_the_server_is_not_started(tmp_path: Path) -> None:
         server.start(timeout=5)
     assert not trace.exists()
     assert server.pid is None
+
+
+@pytest.mark.parametrize("case", ["missing", "other GPU"])
+def test_verify_refuses_it_in_the_repository_and_not_in_its_copy(case: str, tmp_path: Path) -> None:
+    """The server without graphs starts on a copy, which is gone when the error is read."""
+    version = built(tmp_path / "models")
+    damage, words = DAMAGED[case]
+    damage(version)
+    with pytest.raises(ServerError) as caught:
+        plain_answers(version.parents[1], [], {}, environment(), lambda *_: None)
+    assert words in caught.value.message
+    assert f"bireme engine -r {version.parents[1]} --model shop_dnn" in caught.value.hint

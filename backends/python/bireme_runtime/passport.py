@@ -155,8 +155,13 @@ class Passport:
         try:
             raw = json.loads(text)
             version = raw.pop("format")
-            if version != FORMAT:
-                raise ValueError(f"has format {version!r}; this version of bireme reads {FORMAT}")
+        except json.JSONDecodeError as error:
+            raise ValueError(f"is not JSON: {error}") from None
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"is no passport: {type(error).__name__}: {error}") from None
+        if version != FORMAT:
+            raise ValueError(f"has format {version!r}; this version of bireme reads {FORMAT}")
+        try:
             profile = {
                 name: Shapes(*(tuple(map(int, shapes[key])) for key in ("min", "opt", "max")))
                 for name, shapes in raw["profile"].items()
@@ -166,10 +171,9 @@ class Passport:
             gpu, buckets = Gpu(**raw["gpu"]), tuple(map(int, raw["buckets"]))
             made = {"profile": profile, "plan": plan, "onnx": onnx, "gpu": gpu, "buckets": buckets}
             return cls(**(raw | made))
-        except (TypeError, KeyError, AttributeError) as error:
+        # An Infinity, which JSON does not have and Python reads, overflows.
+        except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
             raise ValueError(f"is no passport: {type(error).__name__}: {error}") from None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"is not JSON: {error}") from None
 
     def write(self, path: Path) -> None:
         """Write it completely or not at all.

@@ -65,7 +65,7 @@ def _profile_max(version: Path) -> Mapping[str, Sequence[int]]:
     try:
         profile = json.loads((version / PASSPORT).read_text(encoding="utf-8"))["profile"]
         return {str(name): [int(size) for size in shapes["max"]] for name, shapes in profile.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}
 
 

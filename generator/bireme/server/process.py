@@ -92,6 +92,17 @@ class TritonServer:
         """Process id, or None when not running."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
+    def inspect(self) -> tuple[Installation, tuple[str, ...]]:
+        """Look at all that can be seen before a start; the server's place, and the names of the models.
+
+        Raises:
+            ServerError: no tritonserver, broken repository, or a TensorRT plan that does not fit.
+        """
+        models = check_repository(self.repository)
+        installation = self._installation or locate()
+        check_plans(self.repository, {**installation.environment, **self._environment})
+        return installation, models
+
     def start(self, timeout: float = 120.0) -> None:
         """Start the server and wait until all its models are ready; on failure nothing is left running.
 
@@ -104,9 +115,7 @@ class TritonServer:
         """
         if self._process is not None:
             raise ServerError("tritonserver", "was started already", "stop it first")
-        models = check_repository(self.repository)
-        installation = self._installation or locate()
-        check_plans(self.repository, {**installation.environment, **self._environment})
+        installation, models = self.inspect()
         clear_stale()
         self.ports = choose(self.ports or Ports(0, 0, 0), self.host)
         try:

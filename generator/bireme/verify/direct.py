@@ -122,6 +122,8 @@ def plain_answers(
     Raises:
         BiremeError: the server cannot be started, or refuses.
     """
+    # Errors shall name the repository: the copy is gone when they are read, and bears no mark of the kit.
+    TritonServer(repository, environment=environment).inspect()
     answers: dict[str, dict[Sent, dict[str, Array]]] = {}
     with plain_repository(repository, networks) as copy:
         server = TritonServer(copy, environment={**environment, **GRAPHS_OFF})

@@ -49,8 +49,9 @@ class _Norm:
 
 
 def _found(graph: Lookup, node: onnx.NodeProto) -> _Norm | None:
-    """The normalization whose standard deviation this node takes the root of."""
-    if node.op_type != "Sqrt":
+    """The normalization whose standard deviation, or 1 / that, this node computes."""
+    power = graph.power(node)
+    if power not in (0.5, -0.5):
         return None
     padded = graph.maker(node.input[0], "Add")
     if padded is None:
@@ -65,25 +66,21 @@ def _found(graph: Lookup, node: onnx.NodeProto) -> _Norm | None:
         return None
     x, mean = difference.input
     width = graph.width(x)
-    if width is None or not graph.is_mean(mean, x, width):
+    if width is None or not graph.is_row(epsilon, x) or not graph.is_mean(mean, x, width):
         return None
-    for output, scale, shift in _ends(graph, node.output[0], x, mean, difference.output[0]):
+    for output, scale, shift in _ends(graph, node, x, mean, difference.output[0]):
         wide = [np.broadcast_to(value.reshape(-1), (width,)) for value in (scale, shift)]
         return _Norm(x, width, float(epsilon.reshape(())), output, *wide)
     return None
 
 
 def _ends(
-    graph: Lookup, deviation: str, x: str, mean: str, difference: str
+    graph: Lookup, root: onnx.NodeProto, x: str, mean: str, difference: str
 ) -> Iterator[tuple[str, Array, Array]]:
     """Tensors that are the normalized x, with scale and shift; the one that includes most first."""
     one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
-    for node in graph.readers(deviation):
-        if node.op_type == "Div" and list(node.input) == [difference, deviation]:
-            yield graph.affine(node.output[0], one, zero)
-        if node.op_type != "Reciprocal":
-            continue
-        for inverse, scale in graph.scaled(node.output[0]):
+    for plain in _inverses(graph, root):
+        for inverse, scale in graph.scaled(plain, x):
             for product in graph.readers(inverse):
                 other = graph.other(product, inverse)
                 if product.op_type != "Mul" or other is None:
@@ -92,6 +89,18 @@ def _ends(
                     yield graph.affine(product.output[0], scale, zero)
                 elif other == x:
                     yield from _shifted(graph, product.output[0], inverse, mean, scale)
+    if graph.power(root) == 0.5:
+        for node in graph.readers(root.output[0]):
+            if node.op_type == "Div" and list(node.input) == [difference, root.output[0]]:
+                yield graph.affine(node.output[0], one, zero)
+
+
+def _inverses(graph: Lookup, root: onnx.NodeProto) -> list[str]:
+    """Tensors that are 1 / deviation."""
+    if graph.power(root) == -0.5:
+        return [root.output[0]]
+    deviation = root.output[0]
+    return [node.output[0] for node in graph.readers(deviation) if graph.is_inverse(node, deviation)]
 
 
 def _shifted(

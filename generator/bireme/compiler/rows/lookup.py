@@ -32,6 +32,7 @@ class Lookup:
         self._shapes = {
             value.name: value.type.tensor_type.shape.dim for value in (*inferred.value_info, *inferred.input)
         }
+        self._sums: dict[str, dict[str, float]] = {}
 
     def maker(self, name: str, op: str) -> onnx.NodeProto | None:
         """The node that makes a tensor, if it is of this op."""
@@ -65,15 +66,30 @@ class Lookup:
         dims = self._shapes.get(name)
         return int(dims[-1].dim_value) or None if dims else None
 
+    def power(self, node: onnx.NodeProto) -> float | None:
+        """The exponent, if a node raises to a constant power."""
+        if node.op_type == "Sqrt":
+            return 0.5
+        if node.op_type != "Pow":
+            return None
+        value = self.constant(node.input[1])
+        fits = value is not None and value.size == 1 and self.is_row(value, node.input[0])
+        return float(value.item()) if value is not None and fits else None
+
+    def is_inverse(self, node: onnx.NodeProto, name: str) -> bool:
+        """Whether a node computes 1 / `name`."""
+        if node.op_type == "Reciprocal":
+            return True
+        one = self.constant(node.input[0]) if node.op_type == "Div" and node.input[1] == name else None
+        return one is not None and bool(np.all(one == 1)) and self.is_row(one, name)
+
     def square_of(self, name: str) -> str | None:
         """What a tensor is the square of."""
         node = self._makers.get(name)
         if node is None:
             return None
-        if node.op_type == "Mul" and node.input[0] == node.input[1]:
-            return str(node.input[0])
-        power = self.constant(node.input[1]) if node.op_type == "Pow" else None
-        return str(node.input[0]) if power is not None and power.size == 1 and power.item() == 2 else None
+        squared = node.op_type == "Mul" and node.input[0] == node.input[1]
+        return str(node.input[0]) if squared or self.power(node) == 2 else None
 
     def _over_last(self, name: str, op: str) -> str | None:
         """What is reduced over its last axis, which stays as one element."""
@@ -118,7 +134,15 @@ class Lookup:
         return [name]
 
     def linear(self, name: str) -> dict[str, float]:
-        """A tensor as a sum of others with factors, as far as additions and single constants go."""
+        """A tensor as a sum of others with factors, as far as additions and single constants go.
+
+        Each tensor is taken apart once: in a chain of h + h / 2 the ways back double at every step.
+        """
+        if name not in self._sums:
+            self._sums[name] = self._linear(name)
+        return self._sums[name]
+
+    def _linear(self, name: str) -> dict[str, float]:
         node = self._makers.get(name)
         op = node.op_type if node is not None else ""
         if node is not None and op == "Neg":
@@ -137,11 +161,11 @@ class Lookup:
                 return {term: factor * own for term, own in self.linear(source).items()}
         return {name: 1.0}
 
-    def scaled(self, inverse: str) -> Iterator[tuple[str, Array]]:
-        """1 / deviation with the constants that it is multiplied by; the plain one last."""
+    def scaled(self, inverse: str, x: str) -> Iterator[tuple[str, Array]]:
+        """1 / deviation of x with the constants that it is multiplied by; the plain one last."""
         for node in self.readers(inverse):
             value = self.with_constant(node)[1] if node.op_type == "Mul" else None
-            if value is not None and self._is_row(value):
+            if value is not None and self.is_row(value, x):
                 yield node.output[0], value
         yield inverse, np.ones(1, np.float32)
 
@@ -159,7 +183,7 @@ class Lookup:
         if inner is None or inner.op_type not in ("Add", "Sub") or product not in inner.input:
             return None
         value = self.constant(self.other(inner, product) or "")
-        if value is None or not self._is_row(value):
+        if value is None or not self.is_row(value, scaled):
             return None
         first = inner.input[0] == product
         of_product = 1.0 if inner.op_type == "Add" or first else -1.0
@@ -173,7 +197,7 @@ class Lookup:
         while len(self.readers(name)) == 1:
             (node,) = self.readers(name)
             value = self.constant(self.other(node, name) or "")
-            if value is None or not self._is_row(value):
+            if value is None or not self.is_row(value, name):
                 break
             if node.op_type == "Mul":
                 scale, shift = scale * value.reshape(-1), shift * value.reshape(-1)
@@ -184,6 +208,8 @@ class Lookup:
             name = node.output[0]
         return name, scale, shift
 
-    def _is_row(self, value: Array) -> bool:
-        """Whether a constant differs along the last axis only."""
-        return value.size == 1 or (value.ndim > 0 and value.shape[-1] == value.size)
+    def is_row(self, value: Array, x: str) -> bool:
+        """Whether a constant differs along the last axis only, and broadcasts to x without growing it."""
+        if value.ndim > len(self._shapes.get(x, ())):
+            return False
+        return value.size == 1 or value.shape[-1] == value.size == self.width(x)
