@@ -76,6 +76,13 @@ def test_other_products_stay():
     assert as_one(content) is content
 
 
+def test_an_opset_without_einsum_stays():
+    model = onnx.load_model_from_string(network([helper.make_node("MatMul", ["x", "w"], ["y"])]))
+    model.opset_import[0].version = 11
+    content = bytes(model.SerializeToString())
+    assert as_one(content) is content
+
+
 def test_what_is_no_onnx_is_left_to_the_builder(monkeypatch):
     assert as_one(b"\x80garbage") == b"\x80garbage"
     monkeypatch.setitem(sys.modules, "onnx", None)

@@ -100,6 +100,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
         "passport.json is no passport",
     ),
     "no number": (change(users=float("inf"), buckets=("x",)), "passport.json is no passport: ValueError"),
+    "no text": (change(tensorrt=8.6), "is no passport: TypeError: its tensorrt is 8.6, which is no text"),
     "endless": (change(buckets=(float("inf"),)), "passport.json is no passport: OverflowError"),
     "other network": (lambda v: (v / "model.onnx").write_bytes(b"x"), "from another network than"),
     "other TensorRT": (change(tensorrt="8.5.3"), "was built by TensorRT 8.5.3 and cannot be read by"),

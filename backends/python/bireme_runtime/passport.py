@@ -169,7 +169,19 @@ class Passport:
             plan = {"sha256": str(raw["plan"]["sha256"]), "bytes": int(raw["plan"]["bytes"])}
             onnx = {"sha256": str(raw["onnx"]["sha256"])}
             gpu, buckets = Gpu(**raw["gpu"]), tuple(map(int, raw["buckets"]))
-            made = {"profile": profile, "plan": plan, "onnx": onnx, "gpu": gpu, "buckets": buckets}
+            texts = {key: raw[key] for key in ("model", "tensorrt", "driver", "precision", "built_by")}
+            texts |= {"GPU's name": gpu.name, "compute_capability": gpu.compute_capability}
+            for key, value in texts.items():
+                if not isinstance(value, str):
+                    raise TypeError(f"its {key} is {value!r}, which is no text")
+            made: dict[str, Any] = {
+                "profile": profile,
+                "plan": plan,
+                "onnx": onnx,
+                "gpu": gpu,
+                "buckets": buckets,
+            }
+            made["users"] = int(raw["users"])
             return cls(**(raw | made))
         # An Infinity, which JSON does not have and Python reads, overflows.
         except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:

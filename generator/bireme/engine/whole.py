@@ -15,6 +15,7 @@ from typing import Any
 __all__ = ["as_one"]
 
 _PRODUCTS = {2: "ab,bc->ac", 3: "abc,cd->abd"}
+_EINSUM_SINCE = 12  # opset
 _ALREADY = frozenset({"Einsum", "GroupNormalization", "InstanceNormalization", "LayerNormalization"})
 
 
@@ -37,7 +38,8 @@ def as_one(content: bytes) -> bytes:
         model = onnx.load_model_from_string(content)
     except DecodeError:
         return content
-    if any(node.op_type in _ALREADY for node in model.graph.node):
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    if opset < _EINSUM_SINCE or any(node.op_type in _ALREADY for node in model.graph.node):
         return content
     try:
         ranks = _ranks(model)
