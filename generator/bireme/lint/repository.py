@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from google.protobuf import text_format  # type: ignore[import-untyped]
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme.errors import LintError
-from bireme.lint.finding import Finding, Model
+from bireme.lint.finding import Finding, Model, Rule
+from bireme.lint.network import newest, profile_max, read_network
+from bireme.lint.places import line_of, read_nodes
 from bireme.lint.rules import RULES
-from bireme_runtime.passport import ONNX, PASSPORT
+from bireme.lint.settings import Settings
 
-__all__ = ["lint_model", "lint_repository"]
+__all__ = ["READING", "lint_model", "lint_repository"]
 
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 #: Findings of reading, where there is no message that a rule could look at.
-UNREADABLE = "C01"
+READING = Rule(
+    "C01",
+    "error",
+    "a config.pbtxt that does not parse, such as `dims` in a `graph_spec`, whose field is `dim`",
+    lambda _: iter(()),
+    "the model does not load",
+    "correct it, or build the repository again",
+)
+#: What a parser's message holds → what to do.
+_HINTS = (
+    ("oneof", "an ensemble has no batcher of its own: put dynamic_batching into its steps' models"),
+    ('"dims"', "the field is `dim` in graph_spec and `dims` in inputs and outputs"),
+)
 
 
-def lint_repository(repository: Path) -> list[Finding]:
+def lint_repository(repository: Path, settings: Settings | None = None) -> list[Finding]:
     """Everything found in a repository, model by model.
+
+    Args:
+        repository: the folder of the models.
+        settings: what is known of the server.
 
     Raises:
         LintError: it is no folder, or holds no model.
@@ -33,59 +50,62 @@ def lint_repository(repository: Path) -> list[Finding]:
     except OSError as error:
         hint = "name a model repository: --repository"
         raise LintError(str(repository), f"cannot be read: {error.strerror}", hint) from None
-    models = [folder for folder in folders if (folder / "config.pbtxt").is_file()]
-    if not models:
+    found = [folder for folder in folders if (folder / "config.pbtxt").is_file()]
+    if not found:
         raise LintError(str(repository), "holds no model with a config.pbtxt", "build it: bireme build")
-    return [finding for folder in models for finding in lint_model(folder)]
+    names = frozenset(folder.name for folder in folders)
+    read = {folder.name: _read(folder, settings or Settings()) for folder in found}
+    models = {name: model for name, model in read.items() if isinstance(model, Model)}
+    findings: list[Finding] = []
+    for model in read.values():
+        if isinstance(model, Finding):
+            findings.append(model)
+        else:
+            findings += _apply(dataclasses.replace(model, others=models, folders=names))
+    return findings
 
 
-def lint_model(folder: Path) -> list[Finding]:
-    """What all rules find in one model's folder."""
+def lint_model(folder: Path, settings: Settings | None = None) -> list[Finding]:
+    """What the rules find in one model's folder, without looking at its neighbours."""
+    model = _read(folder, settings or Settings())
+    return [model] if isinstance(model, Finding) else _apply(model)
+
+
+def _read(folder: Path, settings: Settings) -> Model | Finding:
+    """A model, or why it cannot be read."""
+    file = f"{folder.name}/config.pbtxt"
     try:
         text = (folder / "config.pbtxt").read_text(encoding="utf-8")
         config = text_format.Parse(text, ModelConfig())
     except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
         detail = " ".join(str(error).split())
-        fix = "correct it (graph_spec has `dim`, inputs have `dims`), or build the repository again"
+        fix = next((hint for words, hint in _HINTS if words in detail), READING.fix)
         where = f"{folder.name}: config.pbtxt"
-        return [Finding(UNREADABLE, "error", where, f"cannot be read: {detail}", fix)]
-    newest = _newest(folder)
-    model = Model(folder.name, config, _COMMENT.sub("", text), _ranks(newest), _profile_max(newest))
-    return [finding for rule in RULES for finding in rule.findings(model)]
+        line = error.GetLine() if isinstance(error, text_format.ParseError) else None
+        return Finding(READING.code, READING.severity, where, f"cannot be read: {detail}", fix, file, line)
+    version = newest(folder)
+    shapes, types = read_network(version)
+    return Model(
+        name=folder.name,
+        config=config,
+        text=_COMMENT.sub("", text),
+        shapes=shapes,
+        types=types,
+        profile_max=profile_max(version),
+        folder=folder,
+        settings=settings,
+    )
 
 
-def _newest(folder: Path) -> Path:
-    """The version folder that is served."""
-    versions = sorted((int(path.name), path) for path in folder.iterdir() if path.name.isdecimal())
-    return versions[-1][1] if versions else folder
-
-
-def _profile_max(version: Path) -> Mapping[str, Sequence[int]]:
-    """Input → largest shape, of passport.json; a damaged one is refused by `bireme serve`."""
-    try:
-        profile = json.loads((version / PASSPORT).read_text(encoding="utf-8"))["profile"]
-        return {str(name): [int(size) for size in shapes["max"]] for name, shapes in profile.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        return {}
-
-
-def _ranks(version: Path) -> Mapping[str, int]:
-    """Input → rank, of model.onnx; nothing without one, or without the package `onnx`."""
-    path = version / ONNX
-    if not path.is_file():
-        return {}
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    except ImportError:
-        return {}
-    try:
-        graph = onnx.load(str(path), load_external_data=False).graph
-    except (OSError, DecodeError):
-        return {}  # whoever builds the engine, or starts the server, says so
-    constants = {tensor.name for tensor in graph.initializer}
-    return {
-        value.name: len(value.type.tensor_type.shape.dim)
-        for value in graph.input
-        if value.name not in constants
-    }
+def _apply(model: Model) -> list[Finding]:
+    """What the rules find, each with its line."""
+    findings = [finding for rule in RULES for finding in rule.findings(model)]
+    if not findings:
+        return []
+    # Comments are blanked, not cut out, so that lines keep their numbers.
+    nodes = read_nodes(model.text)
+    file = f"{model.name}/config.pbtxt"
+    return [
+        dataclasses.replace(finding, file=file, line=line_of(finding.where.partition(": ")[2], nodes))
+        for finding in findings
+    ]

@@ -89,8 +89,36 @@ def _not_ragged(model: Model) -> Iterator[Issue]:
 
 
 GPU_PYTHON_RULES = (
-    Rule("P01", "error", "parameters that cannot be read", _unreadable),
-    Rule("P02", "error", "largest batch not captured", _largest),
-    Rule("P03", "error", "graphs that no execution can use", _outside),
-    Rule("P04", "warning", "candidates that are not ragged", _not_ragged),
+    Rule(
+        "P01",
+        "error",
+        "gpu-python: `graphs`, `buckets` or `lanes` that cannot be read",
+        _unreadable,
+        "the model does not load",
+        "write lists as the build does",
+    ),
+    Rule(
+        "P02",
+        "error",
+        "gpu-python: `max_batch_size` not captured for a bucket",
+        _largest,
+        "larger batches run in parts, or plainly",
+        "add the largest batch",
+    ),
+    Rule(
+        "P03",
+        "error",
+        "gpu-python: graphs that no execution can use",
+        _outside,
+        "the model does not load",
+        "keep to `buckets` and `max_batch_size`",
+    ),
+    Rule(
+        "P04",
+        "warning",
+        "gpu-python: candidates that are not ragged",
+        _not_ragged,
+        "hardly any requests merge",
+        "set `allow_ragged_batch: true`",
+    ),
 )

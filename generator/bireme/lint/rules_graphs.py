@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from bireme.lint.finding import Issue, Model, Rule
+from bireme.lint.release import releases
 
-__all__ = ["GRAPH_RULES"]
+__all__ = ["GRAPH_RULES", "dims_of", "specs_of"]
 
 _SPEC = "optimization.cuda.graph_spec"
 
 
-def _specs(model: Model) -> Iterator[tuple[str, Any]]:
+def specs_of(model: Model) -> Iterator[tuple[str, Any]]:
     """(place, graph_spec) of a model whose graphs are captured."""
     if model.graphs:
         for index, spec in enumerate(model.config.optimization.cuda.graph_spec):
@@ -29,7 +30,7 @@ def _inputs(model: Model) -> set[str]:
 
 
 def _missing_input(model: Model) -> Iterator[Issue]:
-    for place, spec in _specs(model):
+    for place, spec in specs_of(model):
         missing = sorted(_inputs(model) - set(spec.input))
         if missing:
             yield Issue(
@@ -42,7 +43,7 @@ def _missing_input(model: Model) -> Iterator[Issue]:
 def _no_lower_bound(model: Model) -> Iterator[Issue]:
     if model.config.max_batch_size < 2:
         return
-    specs = list(_specs(model))
+    specs = list(specs_of(model))
     sizes = {spec.batch_size for _, spec in specs}
     exact = sizes >= set(range(1, model.config.max_batch_size + 1))
     for place, spec in specs:
@@ -55,7 +56,7 @@ def _no_lower_bound(model: Model) -> Iterator[Issue]:
 
 
 def _lower_bound_without_input(model: Model) -> Iterator[Issue]:
-    for place, spec in _specs(model):
+    for place, spec in specs_of(model):
         if not spec.HasField("graph_lower_bound"):
             continue
         missing = sorted(_inputs(model) - set(spec.graph_lower_bound.input))
@@ -68,7 +69,7 @@ def _lower_bound_without_input(model: Model) -> Iterator[Issue]:
 
 
 def _lower_bound_of_other_dims(model: Model) -> Iterator[Issue]:
-    for place, spec in _specs(model):
+    for place, spec in specs_of(model):
         for name, bound in spec.graph_lower_bound.input.items():
             dims, lower = (
                 (list(shape.dim) for shape in (spec.input[name], bound)) if name in spec.input else ([], [])
@@ -82,11 +83,11 @@ def _lower_bound_of_other_dims(model: Model) -> Iterator[Issue]:
 
 
 def _largest_not_captured(model: Model) -> Iterator[Issue]:
-    specs = [spec for _, spec in _specs(model)]
+    specs = [spec for _, spec in specs_of(model)]
     most = model.config.max_batch_size
     if not specs or not most:
         return
-    volumes = [_dims(spec) for spec in specs]
+    volumes = [dims_of(spec) for spec in specs]
     for index, spec in enumerate(specs):
         if spec.batch_size != most and not any(
             other.batch_size == most and volumes[at] == volumes[index] for at, other in enumerate(specs)
@@ -103,12 +104,12 @@ def _largest_not_captured(model: Model) -> Iterator[Issue]:
 
 def _profile_not_captured(model: Model) -> Iterator[Issue]:
     """Against the passport beside it: whatever the plan can run must not be larger than every graph."""
-    specs = [spec for _, spec in _specs(model)]
+    specs = [spec for _, spec in specs_of(model)]
     if not specs or not model.profile_max:
         return
     users = min(model.config.max_batch_size, *(shape[0] for shape in model.profile_max.values()))
     largest = {name: list(shape[1:]) for name, shape in sorted(model.profile_max.items())}
-    if not any(spec.batch_size == users and _dims(spec) == largest for spec in specs):
+    if not any(spec.batch_size == users and dims_of(spec) == largest for spec in specs):
         yield Issue(
             _SPEC,
             f"does not capture the largest shape of the plan, {users} x {largest}: once it has run plainly,"
@@ -117,7 +118,8 @@ def _profile_not_captured(model: Model) -> Iterator[Issue]:
         )
 
 
-def _dims(spec: Any) -> dict[str, list[int]]:
+def dims_of(spec: Any) -> dict[str, list[int]]:
+    """Input → dims of a graph_spec, without the batch."""
     return {name: list(shape.dim) for name, shape in sorted(spec.input.items())}
 
 
@@ -147,7 +149,7 @@ def _specs_without_graphs(model: Model) -> Iterator[Issue]:
 
 def _wrong_rank(model: Model) -> Iterator[Issue]:
     dims = {tensor.name: list(tensor.dims) for tensor in model.config.input}
-    for place, spec in _specs(model):
+    for place, spec in specs_of(model):
         for name, shape in spec.input.items():
             if name not in dims:
                 yield Issue(f"{place}.input[{name}]", "is no input of the model", "name the model's inputs")
@@ -167,9 +169,9 @@ def _wrong_rank(model: Model) -> Iterator[Issue]:
 def _uncovered(model: Model) -> Iterator[Issue]:
     """Batches between two graphs; those above the largest are `_largest_not_captured`."""
     ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for _, spec in _specs(model):
+    for _, spec in specs_of(model):
         bound = spec.graph_lower_bound.batch_size if spec.HasField("graph_lower_bound") else spec.batch_size
-        ranges[str(_dims(spec))].append((bound, spec.batch_size))
+        ranges[str(dims_of(spec))].append((bound, spec.batch_size))
     for shapes, found in ranges.items():
         covered = {users for fewest, most in found for users in range(fewest, most + 1)}
         gaps = sorted(set(range(1, max(most for _, most in found))) - covered)
@@ -182,41 +184,94 @@ def _uncovered(model: Model) -> Iterator[Issue]:
             )
 
 
-def _twice(model: Model) -> Iterator[Issue]:
-    seen: dict[str, str] = {}
-    for place, spec in _specs(model):
-        key = f"{spec.batch_size} {_dims(spec)}"
-        if key in seen:
-            yield Issue(place, f"is the same shape as {seen[key]}, and is skipped", "remove one of them")
-        seen.setdefault(key, place)
-
-
-def _bad_batch_size(model: Model) -> Iterator[Issue]:
-    most = model.config.max_batch_size
-    for place, spec in _specs(model):
-        bound = spec.graph_lower_bound.batch_size if spec.HasField("graph_lower_bound") else spec.batch_size
-        if most and not 1 <= bound <= spec.batch_size <= most:
-            yield Issue(
-                f"{place}.batch_size",
-                f"covers batches {bound} to {spec.batch_size}, and 1 to {most} are possible: Triton refuses",
-                f"keep 1 ≤ lower bound ≤ batch_size ≤ {most}",
-            )
-
-
 GRAPH_RULES = (
-    Rule("G01", "error", "graph_spec lacks an input", _missing_input),
-    Rule("G02", "warning", "graph_spec without graph_lower_bound", _no_lower_bound),
-    Rule("G03", "error", "graph_lower_bound lacks an input", _lower_bound_without_input),
     Rule(
-        "G04", "error", "graph_lower_bound differs in other dims than the batch", _lower_bound_of_other_dims
+        "G01",
+        "error",
+        "a `graph_spec` that lacks an input of the network",
+        _missing_input,
+        "the model is READY and has no graph (measured)",
+        "name every input of the network, in the spec and in its bound",
     ),
-    Rule("G05", "error", "largest batch not captured", _largest_not_captured),
-    Rule("G06", "error", "graphs without a batch dimension", _no_batching),
-    Rule("G07", "error", "graphs without specs", _no_specs),
-    Rule("G08", "error", "specs without graphs", _specs_without_graphs),
-    Rule("G09", "error", "dims of a graph_spec that are not the input's", _wrong_rank),
-    Rule("G10", "warning", "batches between two graphs", _uncovered),
-    Rule("G11", "warning", "the same graph twice", _twice),
-    Rule("G12", "error", "batch_size outside of what is possible", _bad_batch_size),
-    Rule("G13", "error", "largest shape of the plan not captured", _profile_not_captured),
+    Rule(
+        "G02",
+        "warning",
+        "a `graph_spec` without `graph_lower_bound`",
+        _no_lower_bound,
+        "only exact batch sizes launch (measured)",
+        "add `graph_lower_bound`, from the next smaller size plus 1",
+    ),
+    Rule(
+        "G03",
+        "error",
+        "a `graph_lower_bound` that lacks an input",
+        _lower_bound_without_input,
+        "the bound has no effect (measured), or the model does not load",
+        "give the bound the inputs and dims of the spec",
+    ),
+    Rule(
+        "G04",
+        "error",
+        "a `graph_lower_bound` that differs from its spec in another dim than the batch",
+        _lower_bound_of_other_dims,
+        "inexact matches return rows of padding",
+        "let only `batch_size` differ",
+    ),
+    Rule(
+        "G05",
+        "error",
+        "`max_batch_size` not captured for inputs that have graphs",
+        _largest_not_captured,
+        "after a larger batch has run plainly, launches answer wrongly (measured, error 0.2)",
+        "capture `max_batch_size` as well",
+    ),
+    Rule(
+        "G06",
+        "error",
+        "graphs with `max_batch_size: 0`",
+        _no_batching,
+        "captured, never launched (measured; server#7150)",
+        "make the first dimension the batch",
+        releases(last="26.07"),
+    ),
+    Rule(
+        "G07",
+        "error",
+        "`graphs: true` without a `graph_spec`",
+        _no_specs,
+        "graphs for 1 and `max_batch_size` only (measured)",
+        "list a `graph_spec` for every shape that the batcher can form",
+    ),
+    Rule(
+        "G08",
+        "error",
+        "`graph_spec` without `graphs: true`",
+        _specs_without_graphs,
+        "ignored",
+        "set `graphs: true`",
+    ),
+    Rule(
+        "G09",
+        "error",
+        "dims of a `graph_spec` that are not those of the input",
+        _wrong_rank,
+        "no graph is captured",
+        "write the dims without the batch, and a size for every -1",
+    ),
+    Rule(
+        "G10",
+        "warning",
+        "batch sizes between two graphs that none of them takes",
+        _uncovered,
+        "they run plainly",
+        "let every range begin one above the next smaller size",
+    ),
+    Rule(
+        "G13",
+        "error",
+        "the largest shape of the plan's passport not captured",
+        _profile_not_captured,
+        "as G05",
+        "capture it as well, or build the plan for the captured shapes",
+    ),
 )
