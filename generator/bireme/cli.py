@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from bireme import __version__
 from bireme.cli_options import Arch, AsJson, LayoutName, Mps, ProtocolName, Repository, TargetName, UserAhead
+from bireme.doctor.command import doctor
 from bireme.engine.command import engine
 from bireme.errors import BiremeError, SpecError
 from bireme.lint.command import lint
@@ -194,6 +195,7 @@ def verify(
 
 app.command()(engine)
 app.command()(lint)
+app.command()(doctor)
 
 
 @app.command()

@@ -15,6 +15,7 @@ __all__ = [
     "BiremeError",
     "ClientError",
     "CompileError",
+    "DoctorError",
     "EmitError",
     "EngineError",
     "LintError",
@@ -92,3 +93,9 @@ class EngineError(BiremeError):
     """A TensorRT plan cannot be built, or is not one for this GPU, TensorRT or config."""
 
     exit_code = 8
+
+
+class DoctorError(BiremeError):
+    """A repository cannot be examined; `bireme doctor` exits with the same code where it finds errors."""
+
+    exit_code = 10

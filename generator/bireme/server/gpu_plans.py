@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bireme.engine.network import GpuNetwork, network_in
 from bireme.errors import ServerError
 from bireme_runtime import passport as passports
 from bireme_runtime.gpu_facts import library_version, package_version, visible_gpus
-from bireme_runtime.passport import Gpu, Here
+from bireme_runtime.passport import Gpu, Here, Refusal
 
-__all__ = ["check_plans"]
+__all__ = ["check_plans", "networks_in", "refused_plans"]
 
 _CHOICE = "CUDA_VISIBLE_DEVICES"
 
@@ -35,8 +35,29 @@ def check_plans(repository: Path, environment: Mapping[str, str]) -> None:
         ServerError: a plan is missing, damaged, or for another TensorRT, GPU, network or shape.
         EngineError: a config.pbtxt of ours cannot be used.
     """
+    for network, refusal in refused_plans(networks_in(repository), environment):
+        raise ServerError(network.name, refusal.message, refusal.remedy)
+
+
+def networks_in(repository: Path) -> list[GpuNetwork]:
+    """The GPU networks that bireme built; none is no error.
+
+    Raises:
+        EngineError: a config.pbtxt of ours cannot be used.
+    """
     found = (network_in(path.parent) for path in sorted(repository.glob("*/config.pbtxt")))
-    networks = [network for network in found if network is not None]
+    return [network for network in found if network is not None]
+
+
+def refused_plans(
+    networks: Sequence[GpuNetwork], environment: Mapping[str, str]
+) -> Iterator[tuple[GpuNetwork, Refusal]]:
+    """Networks whose plans must not be loaded here, and why.
+
+    Args:
+        networks: of one repository.
+        environment: see `check_plans`.
+    """
     if not networks:
         return
     hidden = environment.get(_CHOICE, os.environ.get(_CHOICE)) != os.environ.get(_CHOICE)
@@ -45,7 +66,7 @@ def check_plans(repository: Path, environment: Mapping[str, str]) -> None:
         for here in _places(network, gpus, environment):
             refusal = passports.check(network.folder, here, network.needs)
             if refusal is not None:
-                raise ServerError(network.name, refusal.message, refusal.remedy)
+                yield network, refusal
 
 
 def _places(network: GpuNetwork, gpus: list[Gpu], environment: Mapping[str, str]) -> Iterator[Here]:

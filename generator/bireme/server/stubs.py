@@ -15,7 +15,7 @@ import time
 import uuid
 from pathlib import Path
 
-__all__ = ["clear", "clear_stale", "dead_stubs", "live_stubs", "new_prefix"]
+__all__ = ["clear", "clear_stale", "dead_stubs", "live_stubs", "new_prefix", "stale_regions"]
 
 _SHARED_MEMORY = Path("/dev/shm")
 _STUB = "triton_python_backend_stub"
@@ -36,14 +36,21 @@ def clear_stale() -> None:
 
     Triton leaves its regions behind when it is killed; if whoever started it is killed too, nobody is left.
     """
+    for region in stale_regions():
+        with contextlib.suppress(OSError):  # another user's
+            region.unlink(missing_ok=True)
+
+
+def stale_regions() -> list[Path]:
+    """Shared memory of servers that `new_prefix` named and that are gone."""
     # In this order: a region that was there before, and has no server, will never have one.
     regions = [(region, _PREFIX.match(region.name)) for region in _SHARED_MEMORY.glob("bireme_*")]
     running = "\n".join("\n".join(arguments) for arguments in _carriers("bireme_").values())
-    for region, prefix in regions:
-        if prefix is None or prefix[1] == "0" or prefix[1] != _namespace() or prefix[0] in running:
-            continue
-        with contextlib.suppress(OSError):  # another user's
-            region.unlink(missing_ok=True)
+    return [
+        region
+        for region, prefix in regions
+        if prefix is not None and prefix[1] != "0" and prefix[1] == _namespace() and prefix[0] not in running
+    ]
 
 
 def live_stubs(prefix: str) -> dict[int, str]:
