@@ -11,7 +11,6 @@ import pytest
 from bireme.doctor.checks import CHECKS
 from bireme.doctor.checks_host import size_text
 from bireme.doctor.facts import (
-    MIB,
     Allocator,
     Analyzer,
     Cores,
@@ -19,17 +18,15 @@ from bireme.doctor.facts import (
     Graphics,
     Kernel,
     Limits,
-    Model,
     Mps,
     Pages,
     Port,
     Python,
-    Refusal,
     Region,
-    Repository,
     Server,
     SharedMemory,
 )
+from bireme.doctor.facts_repository import MIB, Model, Refusal, Repository
 from bireme.doctor.finding import SEVERITIES, Finding, examine
 from bireme_runtime.passport import Gpu
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bireme.doctor.facts import MIB, Facts
+from bireme.doctor.facts import Facts
+from bireme.doctor.facts_repository import MIB
 from bireme.doctor.finding import Check, Found, ok
 
 __all__ = ["HOST_CHECKS", "size_text"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bireme.doctor.facts_repository import Model, Refusal, Repository
 from bireme_runtime.passport import Gpu
 
 __all__ = [
@@ -19,28 +20,14 @@ __all__ = [
     "Graphics",
     "Kernel",
     "Limits",
-    "Model",
     "Mps",
     "Pages",
     "Port",
     "Python",
-    "Refusal",
     "Region",
-    "Repository",
     "Server",
     "SharedMemory",
 ]
-
-MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An error of another part of bireme, caught: the thing at fault, what is wrong, what to do."""
-
-    where: str
-    message: str
-    hint: str
 
 
 @dataclass(frozen=True)
@@ -238,54 +225,6 @@ class Mps:
     owner: int = -1
     user: int = 0
     answers: bool | None = None
-
-
-@dataclass(frozen=True)
-class Model:
-    """What one model of a repository needs of the host.
-
-    Args:
-        name: of the model.
-        python: the Python backend runs it.
-        gpu: its instances are for a GPU.
-        instances: processes or contexts in all.
-        threads: threads of each that work at the same time.
-        region: of /dev/shm for one instance, estimated; 0 if it is no Python model.
-        tables: sizes of its arenas, which all instances of this host map.
-        private: what each instance reads into its own memory: the network's weights.
-        kernel: why its copy of the C kernel would not run on this machine; "": it would, or it has none.
-        onnxruntime: its Python code needs onnxruntime.
-    """
-
-    name: str
-    python: bool = True
-    gpu: bool = False
-    instances: int = 1
-    threads: int = 1
-    region: int = 2 * MIB
-    tables: tuple[int, ...] = ()
-    private: int = 0
-    kernel: str = ""
-    onnxruntime: bool = False
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A model repository.
-
-    Args:
-        path: where it is.
-        models: all that are served.
-        cores: what it was built for; 0: not known.
-        plans: TensorRT plans that bireme's configs want.
-        refused: those of them that must not be loaded here.
-    """
-
-    path: str = "model_repository"
-    models: tuple[Model, ...] = ()
-    cores: int = 0
-    plans: tuple[str, ...] = ()
-    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from bireme.doctor.facts import Allocator, Analyzer, Kernel, Python, Refusal, Server
+from bireme.doctor.facts import Allocator, Analyzer, Kernel, Python, Server
+from bireme.doctor.facts_repository import Refusal
 from bireme.errors import ServerError
 from bireme.server.locate import Installation, locate
 from bireme.server.preload import INSTALL, preload

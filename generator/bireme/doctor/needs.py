@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import DataType, ModelInstanceGroup
 
-from bireme.doctor.facts import MIB
+from bireme.doctor.facts_repository import MIB
 
 __all__ = ["CANDIDATES", "instances_of", "is_for_gpu", "region_of", "threads_of"]
 
@@ -62,7 +62,7 @@ def region_of(config: Any, candidates: int) -> int:
         candidates: the most of one request.
     """
     users = max(1, config.max_batch_size)
-    tensors = sum(users * _bytes(tensor, candidates) for tensor in (*config.input, *config.output))
+    tensors: int = sum(users * _bytes(tensor, candidates) for tensor in (*config.input, *config.output))
     return REGION + math.ceil(tensors / GROWTH) * GROWTH
 
 

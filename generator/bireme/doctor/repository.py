@@ -11,7 +11,7 @@ from google.protobuf import text_format  # type: ignore[import-untyped]
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from bireme.doctor import needs
-from bireme.doctor.facts import Model, Refusal, Repository
+from bireme.doctor.facts_repository import Model, Refusal, Repository
 from bireme.errors import DoctorError, EngineError
 from bireme.server.gpu_plans import networks_in, refused_plans
 from bireme_runtime.library import is_whole, library_file
