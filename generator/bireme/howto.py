@@ -38,8 +38,11 @@ _NEEDS: dict[Target, str] = {
     numpy        below 2 for 24.10, whose Python backend predates numpy 2
     onnxruntime  runs the dense network""",
     "gpu": """ started with --gpus=1, with numpy (below 2 for 24.10)
-installed in its Python. Before that, build the engine on the GPU that will serve it; how, says
-    {repository}/{model}_dnn/1/BUILD_PLAN.txt""",
+installed in its Python. Before that, with the image's TensorRT, on the GPU that will serve it:
+
+    bireme engine --repository {repository}
+
+(or, without bireme, as {repository}/{model}_dnn/1/BUILD_PLAN.txt says)""",
     "gpu-python": """ started with --gpus=1, with numpy (below 2 for 24.10)
 and tensorrt installed in its Python, and with the engine built before by the same version of tensorrt""",
 }

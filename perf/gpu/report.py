@@ -34,6 +34,7 @@ def as_markdown(found: Mapping[str, Any], pictures: str = "") -> str:
         ],
         list(_machine(results.get("facts") or {})),
         list(_verdicts(found["verdicts"])),
+        list(_builds(results)),
         list(_scores(results)),
         list(_throughput(results)),
         list(_offered(results)),
@@ -85,6 +86,20 @@ def _verdicts(verdicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from _table(("claim", "wanted", "found", ""), rows)
 
 
+def _builds(results: Mapping[str, Any]) -> Iterator[str]:
+    """How long engines took to build, and the tests that need a GPU."""
+    yield "## Engines, tests, scores\n"
+    for name, result in results.items():
+        if name.startswith("engine of") and result:
+            yield (
+                f"* {name}: {result['seconds']:.1f} s with the start of Python and TensorRT,"
+                f" {result['plan_bytes'] / 1e6:.1f} MB"
+            )
+        if name == "GPU tests" and result:
+            skipped = len(result["skipped"])
+            yield f"* tests/gpu passed; {skipped or 'none'} of them skipped"
+
+
 def _scores(results: Mapping[str, Any]) -> Iterator[str]:
     for name, result in results.items():
         compared = (result or {}).get("verify") if name.startswith("scores of") else None
@@ -127,12 +142,23 @@ def _throughput(results: Mapping[str, Any]) -> Iterator[str]:
             f"{load['p99_us']:,.0f}",
             f"{load['merged']:.2f}",
             _percent(load),
+            f"{sum(load.get('cores', {}).values()):.1f}",
         )
         for name, load in _loads(results)
     ]
     if rows:
         yield "## The dense network alone\n"
-        headings = ("configuration", "load", "req/s", "rows/s", "P50 µs", "P99 µs", "merged", "GPU %")
+        headings = (
+            "configuration",
+            "load",
+            "req/s",
+            "rows/s",
+            "P50 µs",
+            "P99 µs",
+            "merged",
+            "GPU %",
+            "cores",
+        )
         yield from _table(headings, rows)
 
 

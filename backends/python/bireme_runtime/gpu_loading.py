@@ -78,8 +78,8 @@ def _no_start(error: CudaError, folder: Path, device: int) -> ValueError:
     if not no_memory(error):
         return ValueError(f"GPU {device} cannot be used: {error}; see what nvidia-smi says")
     return ValueError(
-        f"GPU {device} has too little memory for {folder.parent.name}, even to begin ({error}); lower the"
-        " instance_group's count, or end what else is on the GPU: nvidia-smi shows it"
+        f"GPU {device} has too little memory for {folder.parent.name}, even to begin ({error}); lower"
+        " dnn_instances in the build spec, or end what else is on the GPU: nvidia-smi shows it"
     )
 
 
@@ -101,8 +101,8 @@ def _refused(
     return ValueError(
         f"GPU {cuda.device} ({cuda.name}) has too little memory for {folder.parent.name}:"
         f" {free / _MB:,.0f} MB of {total / _MB:,.0f} MB were free, {left / _MB:,.0f} MB when it failed"
-        f" ({error}); an instance needs {parts}, and its graphs and buffers; lower the"
-        " instance_group's count or the parameters lanes or graphs, or end what else is on the GPU"
+        f" ({error}); an instance needs {parts}, and its graphs and buffers; lower"
+        " dnn_instances, graphs or max_users in the build spec, or end what else is on the GPU"
     )
 
 

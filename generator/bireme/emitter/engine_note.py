@@ -39,15 +39,22 @@ def engine_note(contract: Contract, network: Network) -> str:
     flags = ["--onnx=model.onnx", "--saveEngine=model.plan", *profile_flags(profile(needs))]
     flags += [*option_flags(DEFAULT_OPTIONS), "--stronglyTyped"]
     command = " \\\n    ".join(["trtexec", *flags])
-    return (
+    start = (
         f"{network.name} needs a model.plan, which only the GPU that will serve it can build. There, say:\n\n"
         f"bireme engine -r REPOSITORY --model {network.name}\n\n"
         "with the TensorRT that will serve: its Python package, or trtexec. It also writes passport.json,\n"
-        "without which `bireme serve` and the gpu-python target refuse the plan. By hand, for a server\n"
+        "without which `bireme serve` and the gpu-python target refuse the plan."
+    )
+    if contract.target == "gpu-python":
+        return f"{start}\n"
+    return (
+        f"{start} By hand, for a server\n"
         "started without bireme, in this folder:\n\n"
         f"{command}\n\n"
         "The types in the ONNX say what is computed in FP16. TensorRT 11 knows no other way and ignores the\n"
         f"flag. TensorRT before 10 does not know it; there, replace it by{_weakly_typed(network.onnx)}\n"
+        "Before 10, `bireme engine` also hands over the network in a form that is compiled as a whole: in\n"
+        "seconds instead of minutes.\n"
         "Then start the server with --model-load-thread-count=1: CUDA Graphs captured while another\n"
         "TensorRT model loads may be missing or wrong.\n"
     )
