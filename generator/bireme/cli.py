@@ -18,6 +18,7 @@ from bireme.doctor.command import doctor
 from bireme.engine.command import engine
 from bireme.errors import BiremeError, SpecError
 from bireme.lint.command import lint
+from bireme.probe.command import probe
 
 __all__ = ["app", "main"]
 
@@ -196,6 +197,7 @@ def verify(
 app.command()(engine)
 app.command()(lint)
 app.command()(doctor)
+app.command()(probe)
 
 
 @app.command()

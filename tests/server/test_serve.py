@@ -16,7 +16,8 @@ import pytest
 from rich.console import Console
 from server_repositories import shop
 
-from bireme.errors import BiremeError, ClientError, EmitError, ServerError
+from bireme.errors import BiremeError, EmitError, ServerError
+from bireme.probe.probe import Answer, Question
 from bireme.server.ports import Ports
 from bireme.server.serve import ranking_table, serve
 from bireme.server.stubs import live_stubs
@@ -179,7 +180,7 @@ def test_ended_while_starting(tmp_path: Path) -> None:
 class FakeServer:
     """Records what is asked of it; a stand-in for `TritonServer` where none is needed."""
 
-    grpc_url = "nowhere:1"
+    http_url = "nowhere:1"
 
     def __init__(self, repository: Path, **options: object) -> None:
         self.repository, self.options = repository, options
@@ -213,13 +214,11 @@ def test_once_ends_by_itself(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def rank(
-        url: str, ensemble: str, user: dict[str, float], items: dict[str, list[float]]
-    ) -> dict[str, np.ndarray]:
-        assert (url, ensemble, user) == ("nowhere:1", "shop", {"age": 30.0})
-        return {"score": np.array(items["price"], np.float32)}
+    def ask(url: str, protocol: str, question: Question, timeout: float) -> Answer:
+        assert (url, question.model, question.request["user"]) == ("nowhere:1", "shop", {"age": 30.0})
+        return Answer({"score": question.request["items"]["price"]}, 0.1)
 
-    monkeypatch.setattr("bireme.server.serve._rank", rank)
+    monkeypatch.setattr("bireme.server.serve._probe", ask)
     assert serve(shop(tmp_path), 1, 2, 3, "127.0.0.1", once=True) == 0
     assert fake[0].calls == ["start", "stop"]
     assert fake[0].options["ports"] == Ports(1, 2, 3)
@@ -229,14 +228,14 @@ def test_once_ends_by_itself(
 def test_a_dead_server_explains_a_failed_example(
     tmp_path: Path, fake: list[FakeServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rank(*_: object) -> dict[str, np.ndarray]:
-        raise ClientError("nowhere:1", "connection refused", "")
+    def ask(*_: object) -> Answer:
+        raise ServerError("nowhere:1", "connection refused", "")
 
     def check(self: FakeServer) -> None:
         raise ServerError("tritonserver", "was ended by SIGKILL")
 
-    monkeypatch.setattr("bireme.server.serve._rank", rank)
-    with pytest.raises(ClientError, match="connection refused"):
+    monkeypatch.setattr("bireme.server.serve._probe", ask)
+    with pytest.raises(ServerError, match="connection refused"):
         serve(shop(tmp_path), 1, 2, 3, "127.0.0.1", once=True)
     monkeypatch.setattr(FakeServer, "check", check)
     with pytest.raises(ServerError, match="SIGKILL"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -17,7 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bireme.emitter.manifest import MANIFEST, check_repository, read_manifest
-from bireme.errors import BiremeError, ServerError
+from bireme.errors import BiremeError, ClientError, ServerError
+from bireme.probe.probe import EXAMPLE, GOLDEN, read_question
+from bireme.probe.probe import probe as _probe
 from bireme.server.mps import mps_daemon
 from bireme.server.ports import Ports, ipv4_address
 from bireme.server.preload import preload
@@ -25,10 +26,11 @@ from bireme.server.process import TritonServer
 
 __all__ = ["ranking_table", "serve"]
 
-EXAMPLE = "example_request.json"
 _SHOWN = 10
 _REBUILD = "build the repository again: bireme build (or make repo)"
 _CHECK_SECONDS = 0.5
+# A first request may be slow: libraries load, engines warm up.
+_FIRST_ANSWER = 30.0
 
 Scores = Mapping[str, np.ndarray[Any, Any]]
 _console = Console()
@@ -62,7 +64,8 @@ def serve(
     Raises:
         EmitError: a file of the repository is missing or damaged.
         ServerError: the server cannot be started, or ended by itself.
-        ClientError: the example request failed.
+        VerifyError: the example's scores are not finite, or not the recorded ones.
+        ClientError: the example request does not fit the model.
         KeyboardInterrupt: asked to end before the models were ready.
     """
     ensembles = _ensembles(repository)
@@ -162,32 +165,23 @@ def _start(server: TritonServer) -> None:
 
 
 def _show_example(server: TritonServer, ensemble: str) -> None:
-    path = server.repository / ensemble / EXAMPLE
+    folder = server.repository / ensemble
     try:
-        request = json.loads(path.read_text(encoding="utf-8"))
-        user, items = request["user"], request["items"]
-    except OSError as error:
-        raise ServerError(str(path), f"cannot be read: {error.strerror}", _REBUILD) from None
-    except (ValueError, TypeError, KeyError):
-        raise ServerError(str(path), 'is not a request ({"user": {…}, "items": {…}})', _REBUILD) from None
+        question = read_question(ensemble, folder / EXAMPLE, folder / GOLDEN)
+    except ClientError as error:
+        raise ServerError(error.where, error.message, _REBUILD) from None
     try:
-        scores = _rank(server.grpc_url, ensemble, user, items)
+        answer = _probe(server.http_url, "http", question, _FIRST_ANSWER)
     except BiremeError:
         server.check()  # a server that has died is the better explanation
         raise
+    scores = {task: np.array(values, np.float32) for task, values in answer.scores.items()}
     tasks = read_manifest(server.repository, ensemble).get("tasks") or list(scores)
     missing = next((task for task in tasks if task not in scores), None)
     if missing is not None:
         message = f"names the task '{missing}', which the served ensemble does not have"
-        raise ServerError(str(server.repository / ensemble / MANIFEST), message, _REBUILD)
-    _console.print(ranking_table(ensemble, request, {task: scores[task] for task in tasks}))
-
-
-def _rank(url: str, ensemble: str, user: Mapping[str, Any], items: Mapping[str, Any]) -> Scores:
-    from bireme.client import RankingClient  # gRPC takes a moment to import
-
-    with RankingClient(url, model=ensemble, protocol="grpc") as client:
-        return client.rank(user, items)
+        raise ServerError(str(folder / MANIFEST), message, _REBUILD)
+    _console.print(ranking_table(ensemble, question.request, {task: scores[task] for task in tasks}))
 
 
 def _where(server: TritonServer) -> str:

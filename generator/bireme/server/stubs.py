@@ -13,9 +13,19 @@ import re
 import signal
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["clear", "clear_stale", "dead_stubs", "live_stubs", "new_prefix", "stale_regions"]
+__all__ = [
+    "clear",
+    "clear_stale",
+    "dead_stubs",
+    "live_stubs",
+    "new_prefix",
+    "stale_regions",
+    "stub_names",
+    "zombies",
+]
 
 _SHARED_MEMORY = Path("/dev/shm")
 _STUB = "triton_python_backend_stub"
@@ -64,13 +74,32 @@ def live_stubs(prefix: str) -> dict[int, str]:
 
 def dead_stubs(server: int) -> set[int]:
     """Process ids of stubs that ended while the server `server` still counts on them (zombies)."""
-    dead = set()
+    return {pid for pid, parent in zombies().items() if parent == server}
+
+
+def zombies() -> dict[int, int]:
+    """Process id of every stub that ended → its server, which still counts on it."""
+    return {pid: parent for pid, state, parent in _stubs() if state == "Z"}
+
+
+def stub_names(server: int) -> list[str]:
+    """Model instances (for example "ctr_dnn_0_0") that have a running stub of the server `server`."""
+    names = []
+    for pid, state, parent in _stubs():
+        if parent == server and state != "Z":
+            arguments = _read(Path(f"/proc/{pid}/cmdline")).split("\0")
+            names += [argument for argument in arguments if _is_instance(argument)][:1]
+    return names
+
+
+def _stubs() -> Iterator[tuple[int, str, int]]:
+    """Process id, state and parent of every stub of the machine."""
     for entry in _processes():
         # "pid (name) state parent …"; the kernel cuts the name to 15 characters.
         name, _, rest = _read(entry / "stat").partition("(")[2].rpartition(")")
-        if name == _STUB[:15] and rest.split()[:2] == ["Z", str(server)]:
-            dead.add(int(entry.name))
-    return dead
+        if name == _STUB[:15]:
+            state, parent = rest.split()[:2]
+            yield int(entry.name), state, int(parent)
 
 
 def clear(prefix: str, wait: float = 2.0) -> None:
