@@ -168,6 +168,18 @@ CASES = [
     ("D19", Facts(mps=Mps(given=True), graphics=GPU), "error", "unset the variable"),
     ("D19", Facts(mps=Mps(True, pipe=True, answers=False)), "error", "does not answer"),
     ("D19", Facts(mps=Mps(pipe=True, owner=7, user=9)), "warning", "user 7's"),
+    (
+        "D19",
+        Facts(mps=Mps(given=True, pipe=True), graphics=replace(GPU, gpus=())),
+        "error",
+        "mount nothing on /dev/shm",
+    ),
+    (
+        "D19",
+        Facts(mps=Mps(given=True, pipe=True, shared=True), graphics=replace(GPU, gpus=())),
+        "ok",
+        "a daemon",
+    ),
     ("D19", Facts(graphics=replace(GPU, exclusive=True)), "warning", "exclusive-process"),
     ("D19", with_models(DNN, graphics=GPU), "note", "nvidia-cuda-mps-control comes"),
     ("D19", with_models(DNN, graphics=GPU, mps=Mps(True)), "note", "serve --mps"),

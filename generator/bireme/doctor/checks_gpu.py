@@ -98,6 +98,13 @@ def _mps(facts: Facts) -> Iterator[Found]:
             "CUDA programs that find its pipe fail to start, or hang",
             f"echo quit | nvidia-cuda-mps-control, remove {mps.directory}; {start}",
         )
+    elif mps.given and mps.pipe and facts.graphics.devices and not facts.graphics.gpus and not mps.shared:
+        yield Found(
+            "error",
+            f"the daemon's pipe is in {mps.directory}, its cuda.shm.* are not in /dev/shm, CUDA shows no GPU",
+            "daemon and clients meet in one /dev/shm: a volume that the pod mounts there hides the daemon's",
+            "mount nothing on /dev/shm in pods that share a GPU by MPS (k8s-device-plugin#805)",
+        )
     elif mps.pipe and mps.owner not in (-1, 0, mps.user):
         yield Found(
             "warning",

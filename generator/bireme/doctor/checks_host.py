@@ -139,13 +139,13 @@ def _numa(facts: Facts) -> Iterator[Found]:
     nodes = facts.cores.nodes
     ours = sorted(node for node, cpus in nodes.items() if cpus & facts.cores.affinity)
     if len(ours) > 1:
-        # The name of a model's CPU instances' policy, without one in its config, is "cpu".
         first = ours[0]
         yield Found(
             "note",
             f"this process may run on {len(ours)} of {len(nodes)} nodes",
             "tables lie on one of them, and reads from another take longer",
-            f"a server a node: numactl --cpunodebind={first} --membind={first} bireme serve …",
+            f"a server a node: numactl --cpunodebind={first} --membind={first} bireme serve …; in a pod,"
+            " which may not bind memory: kubelet's CPU and memory managers",
         )
     elif len(nodes) > 1:
         yield ok(f"on node {ours[0] if ours else '?'} of {len(nodes)}")

@@ -216,6 +216,7 @@ class Mps:
         owner: user id of that pipe; -1: unknown.
         user: ours.
         answers: whether the daemon answers; None: it could not be asked.
+        shared: /dev/shm holds files of CUDA's, as the daemon's does.
     """
 
     command: bool = False
@@ -225,6 +226,7 @@ class Mps:
     owner: int = -1
     user: int = 0
     answers: bool | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True)

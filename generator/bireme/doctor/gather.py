@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from bireme.doctor import gather_gpu, gather_host, gather_server
 from bireme.doctor.facts import Facts
-from bireme.doctor.repository import read_repository
+from bireme.doctor.facts_repository import Repository
 from bireme_runtime.pages import available_memory
 
 __all__ = ["gather"]
@@ -40,5 +41,12 @@ def gather(path: Path | None = None) -> Facts:
         analyzer=gather_server.find_analyzer(os.environ),
         graphics=graphics,
         mps=gather_gpu.find_mps(os.environ),
-        repository=read_repository(path, environment, len(graphics.gpus)) if path is not None else None,
+        repository=_repository(path, environment, len(graphics.gpus)) if path is not None else None,
     )
+
+
+def _repository(path: Path, environment: Mapping[str, str], gpus: int) -> Repository:
+    # gRPC comes with it, which takes a moment to import.
+    from bireme.doctor.repository import read_repository
+
+    return read_repository(path, environment, gpus)

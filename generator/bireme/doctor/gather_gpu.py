@@ -16,7 +16,7 @@ from bireme_runtime.gpu_facts import driver_version, library_version, visible_gp
 
 __all__ = ["find_graphics", "find_mps", "with_package"]
 
-_DEVICES = Path("/dev")
+_DEVICES, _SHARED = Path("/dev"), Path("/dev/shm")
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _DEFAULT = "/tmp/nvidia-mps"
 _SECONDS = 3
@@ -63,7 +63,9 @@ def find_mps(environ: Mapping[str, str]) -> Mps:
     command = shutil.which(COMMAND)
     there = owner >= 0
     answers = _answers(command) if there and command is not None else None
-    return Mps(command is not None, directory, _PIPES in environ, there, owner, os.getuid(), answers)
+    shared = any(_SHARED.glob("cuda.shm.*"))
+    given = _PIPES in environ
+    return Mps(command is not None, directory, given, there, owner, os.getuid(), answers, shared)
 
 
 def _answers(command: str) -> bool:
