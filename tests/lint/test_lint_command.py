@@ -18,6 +18,7 @@ GOOD = 'name: "a"\nbackend: "python"\ninstance_group { kind: KIND_CPU }\n'
 def write(repository: Path, **models: str) -> Path:
     for name, text in models.items():
         (repository / name / "1").mkdir(parents=True)
+        (repository / name / "1" / "model.py").touch()
         (repository / name / "config.pbtxt").write_text(text)
     return repository
 

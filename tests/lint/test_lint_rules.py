@@ -18,11 +18,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emitter"))
 
 from ahead_helpers import make_ahead
 from emitter_helpers import make_artifacts, make_contract
+from lint_repositories import CASES
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
+from bireme.cli import app
 from bireme.emitter import emit
 from bireme.errors import LintError
-from bireme.lint.repository import lint_model, lint_repository
+from bireme.lint.repository import READING, lint_model, lint_repository
 from bireme.lint.rules import RULES
+from bireme.lint.table import rules_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -204,14 +209,47 @@ def test_max_batch_size_left_out_is_not_zero(emitted: dict[str, Path], tmp_path:
     assert codes(folder) == ["S10"]
 
 
-def test_every_rule_has_a_config_that_trips_it_and_a_row_in_the_docs() -> None:
+def test_every_rule_is_tripped_by_a_test() -> None:
     known = [rule.code for rule in RULES]
     assert len(known) == len(set(known))
-    assert {code for code, _ in (*TENSORRT, *PYTHON)} | {"G13"} == set(known)
-    rows = re.findall(
-        r"^\| (\w\d\d) \| (\w+) \|", (ROOT / "docs/lint.md").read_text(encoding="utf-8"), re.MULTILINE
+    tripped = {code for code, _ in (*TENSORRT, *PYTHON)} | {case.code for case in CASES}
+    assert tripped | {"G13", "N01", "N02", "N03"} == set(known)
+
+
+def test_every_rule_says_what_it_finds_why_and_what_to_do() -> None:
+    assert [rule.code for rule in RULES if not (rule.about and rule.why and rule.fix)] == []
+
+
+def test_the_docs_hold_the_rules_as_the_code_does() -> None:
+    """`bireme lint --rules` prints what belongs there."""
+    text = (ROOT / "docs/lint.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\|.*$", text, re.MULTILINE) == rules_table((READING, *RULES)).splitlines()
+    result = CliRunner().invoke(app, ["lint", "--rules"])
+    assert (result.exit_code, result.output) == (0, rules_table((READING, *RULES)) + "\n")
+
+
+def network(folder: Path, batch: int | None, width: int = 9, element: int = TensorProto.FLOAT) -> list[str]:
+    """Codes of an ONNX Runtime model of dims [9] and batches up to 4, beside such a network."""
+    value = helper.make_tensor_value_info("x", element, [batch or "users", width])
+    result = helper.make_tensor_value_info("y", element, [batch or "users", width])
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value], [result])
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    (folder / "1/model.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    tensors = "".join(
+        f'{way} {{ name: "{n}" data_type: TYPE_FP32 dims: 9 }}\n'
+        for way, n in (("input", "x"), ("output", "y"))
     )
-    assert sorted(rows) == sorted([("C01", "error"), *((rule.code, rule.severity) for rule in RULES)])
+    (folder / "config.pbtxt").write_text(
+        f'backend: "onnxruntime"\nmax_batch_size: 4\n{tensors}instance_group {{ kind: KIND_CPU }}\n'
+    )
+    return codes(folder)
+
+
+def test_a_config_is_compared_with_the_network_beside_it(tmp_path: Path) -> None:
+    assert network(tmp_path / "m", None) == []
+    assert network(tmp_path / "m", 1) == ["N01"]
+    assert network(tmp_path / "m", None, width=8) == ["N02"]
+    assert network(tmp_path / "m", None, element=TensorProto.INT64) == ["N03"]
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", "gpu-python"])

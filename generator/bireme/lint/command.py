@@ -28,6 +28,9 @@ def lint(
     repository: Repository = Path("model_repository"),
     form: Annotated[Format, typer.Option("--format", help="how to print findings")] = Format.text,
     as_json: AsJson = False,
+    show_rules: Annotated[
+        bool, typer.Option("--rules", help="print the rules as a Markdown table, and end")
+    ] = False,
     triton: Annotated[
         str | None, typer.Option(help="release, such as 24.10: only what holds for it; default: all known")
     ] = None,
@@ -50,7 +53,11 @@ def lint(
     from bireme.lint.repository import READING, lint_repository
     from bireme.lint.rules import RULES
     from bireme.lint.settings import Settings, read_bytes, split_flags
+    from bireme.lint.table import rules_table
 
+    if show_rules:
+        print(rules_table((READING, *RULES)))
+        return
     settings = Settings(
         triton=read_release(triton) if triton is not None else None,
         slo_ms=slo_ms,

@@ -114,27 +114,6 @@ def _profile(model: Model) -> Iterator[Issue]:
             )
 
 
-def _host_policy(model: Model) -> Iterator[Issue]:
-    for index, group in enumerate(model.config.instance_group):
-        if group.host_policy:
-            yield Issue(
-                f"instance_group[{index}].host_policy",
-                f"is '{group.host_policy}': unless the server has --host-policy={group.host_policy},…"
-                " it does nothing, without a word",
-                "give the server that flag, or remove it",
-            )
-
-
-def _rate_limiter(model: Model) -> Iterator[Issue]:
-    for index, group in enumerate(model.config.instance_group):
-        if group.HasField("rate_limiter"):
-            yield Issue(
-                f"instance_group[{index}].rate_limiter",
-                "is ignored without --rate-limit=execution_count",
-                "give the server that flag, or remove it",
-            )
-
-
 def _no_batch_size(model: Model) -> Iterator[Issue]:
     if model.text and "max_batch_size" not in model.text and model.backend != "python":
         yield Issue(
@@ -230,22 +209,6 @@ SETTING_RULES = (
         _profile,
         "the model does not load",
         "remove it",
-    ),
-    Rule(
-        "S08",
-        "warning",
-        "`host_policy`",
-        _host_policy,
-        "an unknown name does nothing",
-        "give the server `--host-policy`, or remove it",
-    ),
-    Rule(
-        "S09",
-        "warning",
-        "`rate_limiter`",
-        _rate_limiter,
-        "ignored without `--rate-limit`",
-        "give the server `--rate-limit`, or remove it",
     ),
     Rule(
         "S10",
