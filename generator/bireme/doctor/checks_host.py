@@ -12,6 +12,8 @@ __all__ = ["HOST_CHECKS", "size_text"]
 
 #: What a container gets that does not ask for more.
 DOCKER_DEFAULT = 64 * MIB
+#: A Python instance's region at first.
+FIRST = MIB
 #: Descriptors: one a connection, some for each instance.
 ENOUGH_FILES = 4096
 #: As in `bireme_runtime.local_store`: a copy is made if this many times its size is available.
@@ -29,20 +31,20 @@ def size_text(size: float) -> str:
 
 def _shared(facts: Facts) -> Iterator[Found]:
     shared = facts.shared
+    first = sum(model.instances * FIRST for model in facts.models if model.python)
     need = sum(model.instances * model.region for model in facts.models)
     have = f"{size_text(shared.free)} of {size_text(shared.size)} free"
-    why = "tensors travel through it; when it is full, a stub dies or requests fail"
     if not shared.size:
         yield Found("error", "/dev/shm is missing", "Python models do not load", "mount a tmpfs there")
+    elif first > shared.free:
+        found = f"{have}; the repository needs {size_text(first)} to start"
+        yield Found("error", found, "each Python instance has a region of it; the server ends", _BIGGER)
     elif need > shared.free:
-        found = f"{have}; the repository may need {size_text(need)}"
-        yield Found("error", found, why, _BIGGER)
-    elif need > shared.free / 2:
-        found = f"{have}; the repository may need {size_text(need)}, more than half"
-        yield Found("warning", found, why, _BIGGER)
+        found = f"{have}; the repository may need {size_text(need)} for its largest batches"
+        yield Found("warning", found, "tensors travel through it; when it is full, requests fail", _BIGGER)
     elif not facts.models and shared.size <= DOCKER_DEFAULT:
         remedy = f"see what it needs: bireme doctor -r REPOSITORY; {_BIGGER}"
-        yield Found("warning", f"{have}, a container's default", why, remedy)
+        yield Found("note", f"{have}, a container's default", "large batches may need more", remedy)
     else:
         yield ok(have + (f"; the repository may need {size_text(need)}" if need else ""))
 
