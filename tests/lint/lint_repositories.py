@@ -284,7 +284,7 @@ CASES = (
         python("a", _policy(f"{_TIMED}: 5")),
         python("a", _policy("timeout_action: DELAY default_timeout_microseconds: 5")),
     ),
-    Case("M01", python("a"), python("a", group=_group("count: 65"))),
+    Case("M03", python("a"), python("a", group=_group("count: 65"))),
     Case("M01", python("a"), python("a", io=IO.replace("-1", "2000000")), Settings(shm_bytes=32 << 20)),
     Case(
         "M02",

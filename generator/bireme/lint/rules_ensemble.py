@@ -164,7 +164,7 @@ def _open_dims(model: Model) -> Iterator[Issue]:
         pairs = list(zip(given.dims, taken.dims, strict=False))
         if len(given.dims) != len(taken.dims) or source is model:
             continue
-        fixed = any((a == -1) != (b == -1) for a, b in pairs)
+        fixed = any(a == -1 and b != -1 for a, b in pairs)
         if fixed or sum(a == b == -1 for a, b in pairs) > 1:
             yield Issue(
                 f"{hop.place}.input_map[{taken.name}]",
@@ -241,7 +241,7 @@ ENSEMBLE_RULES = (
     Rule(
         "E07",
         "warning",
-        "-1 against a size, or several -1 on both sides, between two steps",
+        "-1 where a size is wanted, or several -1 on both sides, between two steps",
         _open_dims,
         "loads; compared only when a request runs (served)",
         "write the sizes that are known on both sides",

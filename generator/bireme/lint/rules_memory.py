@@ -64,12 +64,20 @@ def _first_python(model: Model) -> bool:
 
 
 def _shm(model: Model) -> Iterator[Issue]:
+    if model.settings.shm_bytes is not None:
+        yield from _too_small(model, model.settings.shm_bytes, "--shm")
+
+
+def _docker_shm(model: Model) -> Iterator[Issue]:
+    if model.settings.shm_bytes is None:
+        yield from _too_small(model, _DOCKER, "Docker's default; tell what there is: --shm")
+
+
+def _too_small(model: Model, limit: int, of: str) -> Iterator[Issue]:
     if not _first_python(model):
         return
-    limit = model.settings.shm_bytes if model.settings.shm_bytes is not None else _DOCKER
     need = sum(shm_need(other) for other in (model.others or {model.name: model}).values())
     if need > limit:
-        of = "Docker's 64 MB, unless --shm tells more" if model.settings.shm_bytes is None else "--shm"
         yield Issue(
             "instance_group",
             f"and the other Python models need at least {need >> 20} MiB of /dev/shm; there are {limit >> 20}"
@@ -105,7 +113,7 @@ MEMORY_RULES = (
     Rule(
         "M01",
         "error",
-        "Python models that need more than `--shm` (64 MiB, if not given) of /dev/shm",
+        "Python models that need more of /dev/shm than `--shm`",
         _shm,
         "a process dies, or the model does not load (server#3036)",
         "a larger /dev/shm",
@@ -117,5 +125,13 @@ MEMORY_RULES = (
         _memory,
         "each instance is a process with tables of its own (server#4975)",
         "map the files",
+    ),
+    Rule(
+        "M03",
+        "warning",
+        "Python models that need more of /dev/shm than a container has by default, 64 MiB",
+        _docker_shm,
+        "as M01, where nobody asks for more",
+        "a larger /dev/shm, and `--shm` to tell it",
     ),
 )
