@@ -13,7 +13,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from bireme import __version__
-from bireme.cli_options import Arch, AsJson, LayoutName, Mps, ProtocolName, Repository, TargetName, UserAhead
+from bireme.cli_options import (
+    AdminKeyFile,
+    Arch,
+    AsJson,
+    GrpcCert,
+    GrpcClientCa,
+    GrpcKey,
+    LayoutName,
+    Mps,
+    ProtocolName,
+    Repository,
+    TargetName,
+    UserAhead,
+)
 from bireme.doctor.command import doctor
 from bireme.engine.command import engine
 from bireme.errors import BiremeError, SpecError
@@ -133,11 +146,22 @@ def serve(
         typer.Option("--jemalloc/--no-jemalloc", help="preload jemalloc; default: where it is installed"),
     ] = None,
     mps: Mps = False,
+    admin_key_file: AdminKeyFile = None,
+    grpc_cert: GrpcCert = None,
+    grpc_key: GrpcKey = None,
+    grpc_client_ca: GrpcClientCa = None,
 ) -> None:
     """Start tritonserver on a repository, rank the example request, keep serving until Ctrl-C."""
+    from bireme.server.security import Tls, read_admin_key
     from bireme.server.serve import serve as run
 
-    raise typer.Exit(run(repository, http, grpc, metrics, host, once, jemalloc, mps))
+    tls = None
+    if grpc_cert is not None and grpc_key is not None:
+        tls = Tls(grpc_cert, grpc_key, grpc_client_ca)
+    elif grpc_cert is not None or grpc_key is not None or grpc_client_ca is not None:
+        raise typer.BadParameter("TLS needs both --grpc-cert and --grpc-key")
+    admin_key = read_admin_key(admin_key_file)
+    raise typer.Exit(run(repository, http, grpc, metrics, host, once, jemalloc, mps, admin_key, tls))
 
 
 @app.command()

@@ -9,9 +9,13 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "AdminKeyFile",
     "Arch",
     "ArchName",
     "AsJson",
+    "GrpcCert",
+    "GrpcClientCa",
+    "GrpcKey",
     "LayoutName",
     "Mps",
     "ProtocolName",
@@ -28,6 +32,17 @@ UserAhead = Annotated[
 Mps = Annotated[
     bool,
     typer.Option("--mps", help="run NVIDIA's MPS daemon meanwhile, so that GPU processes share the GPU"),
+]
+AdminKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="file with the key for Triton's administration; default: BIREME_ADMIN_KEY, else it is closed"
+    ),
+]
+GrpcCert = Annotated[Path | None, typer.Option(help="server certificate (PEM): TLS for gRPC")]
+GrpcKey = Annotated[Path | None, typer.Option(help="its private key (PEM)")]
+GrpcClientCa = Annotated[
+    Path | None, typer.Option(help="authority (PEM) that must have signed the clients' certificates")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]
 

@@ -254,15 +254,16 @@ class RankingClient:
         self._features = tuple(Feature(**entry) for entry in json.loads(described["string_value"]))
 
     def _only_ensemble(self) -> str:
-        index = self._call("get_model_repository_index")
+        # The repository's index would tell as well, but `bireme serve` closes it.
+        stats = self._call("get_inference_statistics")
         if self._protocol == "grpc":
-            states = {entry.name: entry.state for entry in index.models}
+            loaded = {entry.name for entry in stats.model_stats}
         else:
-            states = {entry["name"]: entry.get("state", "") for entry in index}
-        found = [name for name in sorted(states) if f"{name}_preprocess" in states]
+            loaded = {entry["name"] for entry in stats["model_stats"]}
+        found = [name for name in sorted(loaded) if f"{name}_preprocess" in loaded]
         # One of the fused layout has no steps by which to tell it, so that its configuration has to.
-        rest = set(states) - {part for name in found for part in _parts(name)}
-        found += [n for n in sorted(rest) if states[n] in ("", "READY") and self._describes_features(n)]
+        rest = loaded - {part for name in found for part in _parts(name)}
+        found += [n for n in sorted(rest) if self._describes_features(n)]
         if not found:
             raise ClientError(self._url, "serves no ensemble", "build one with `bireme build`")
         if len(found) > 1:

@@ -38,6 +38,7 @@ class TritonServer:
         repository: the model repository. Every model of it must load.
         ports: where to listen; None: three free ones.
         host: address to bind.
+        http_host: another one for HTTP.
         log: file for the server's output, replaced at start; None: a temporary one, which `stop` removes
             unless an error has pointed to it.
         flags: further tritonserver flags; they win over the ones set here.
@@ -53,6 +54,7 @@ class TritonServer:
         *,
         ports: Ports | None = None,
         host: str = "127.0.0.1",
+        http_host: str | None = None,
         log: Path | None = None,
         flags: Sequence[str] = (),
         installation: Installation | None = None,
@@ -61,7 +63,7 @@ class TritonServer:
     ) -> None:
         self.repository = repository.absolute()
         self.ports = ports
-        self.host = host
+        self.host, self._http_host = host, http_host or host
         self.log = log
         self._flags = tuple(flags)
         self._installation = installation
@@ -75,17 +77,17 @@ class TritonServer:
     @property
     def http_url(self) -> str:
         """`host:port` for HTTP clients on this machine."""
-        return f"{self._reachable}:{self._ports.http}"
+        return f"{_reachable(self._http_host)}:{self._ports.http}"
 
     @property
     def grpc_url(self) -> str:
         """`host:port` for gRPC clients on this machine."""
-        return f"{self._reachable}:{self._ports.grpc}"
+        return f"{_reachable(self.host)}:{self._ports.grpc}"
 
     @property
     def metrics_url(self) -> str:
         """`host:port` of the Prometheus endpoint."""
-        return f"{self._reachable}:{self._ports.metrics}"
+        return f"{_reachable(self.host)}:{self._ports.metrics}"
 
     @property
     def pid(self) -> int | None:
@@ -213,7 +215,7 @@ class TritonServer:
         ports = self._ports
         return [
             f"--model-repository={self.repository}",
-            f"--http-address={self.host}",
+            f"--http-address={self._http_host}",
             f"--grpc-address={self.host}",
             f"--metrics-address={self.host}",
             f"--http-port={ports.http}",
@@ -252,7 +254,7 @@ class TritonServer:
         return all(f"Started {service}" in text for service in ("GRPCInferenceService", "HTTPService"))
 
     def _answers(self, path: str) -> bool:
-        connection = http.client.HTTPConnection(self._reachable, self._ports.http, timeout=2)
+        connection = http.client.HTTPConnection(_reachable(self._http_host), self._ports.http, timeout=2)
         with contextlib.closing(connection):
             try:
                 connection.request("GET", path)
@@ -271,10 +273,6 @@ class TritonServer:
             raise ServerError("tritonserver", "has no ports before it is started", "start it first")
         return self.ports
 
-    @property
-    def _reachable(self) -> str:
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-
     def _text(self) -> str:
         if self.log is None or not self.log.exists():
             return ""
@@ -285,3 +283,7 @@ class TritonServer:
     def _hint(self, remedy: str) -> str:
         self._temporary_log = None
         return "; ".join(filter(None, [remedy, f"its log: {self.log}"]))
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -23,6 +23,7 @@ from bireme.server.mps import mps_daemon
 from bireme.server.ports import Ports, ipv4_address
 from bireme.server.preload import preload
 from bireme.server.process import TritonServer
+from bireme.server.security import Tls, admin_flags, tls_flags
 
 __all__ = ["ranking_table", "serve"]
 
@@ -45,6 +46,8 @@ def serve(
     once: bool,
     jemalloc: bool | None = None,
     mps: bool = False,
+    admin_key: str | None = None,
+    tls: Tls | None = None,
 ) -> int:
     """Serve a repository that `bireme build` wrote, and rank each ensemble's example request.
 
@@ -56,6 +59,8 @@ def serve(
         host: address to listen on.
         jemalloc: False: the system's allocator; True: refuse to start without jemalloc; None: if it is there.
         mps: run NVIDIA's MPS daemon beside the server, so that its processes share the GPU.
+        admin_key: opens Triton's administration to whoever sends it; None: closed to everybody.
+        tls: for the gRPC port; HTTP, which has none, then listens on loopback only.
         once: end after the example request instead of at Ctrl-C, SIGTERM or SIGHUP.
 
     Returns:
@@ -75,9 +80,17 @@ def serve(
     allocator = preload(os.environ, jemalloc)
     _console.print(allocator.line, highlight=False, markup=False, soft_wrap=True)
     ports = Ports(http, grpc, metrics)
+    flags = [*admin_flags(admin_key), *tls_flags(tls)]
     with _signals_interrupt(), _sharing(mps) as variables:
         environment = {**allocator.environment, **variables}
-        server = TritonServer(repository, ports=ports, host=host, environment=environment)
+        server = TritonServer(
+            repository,
+            ports=ports,
+            host=host,
+            http_host=None if tls is None else "127.0.0.1",
+            flags=flags,
+            environment=environment,
+        )
         try:
             _start(server)
             try:
@@ -85,7 +98,12 @@ def serve(
                     _show_example(server, ensemble)
                 if once:
                     return 0
-                _console.print(_where(server), highlight=False, markup=False, soft_wrap=True)
+                _console.print(
+                    _where(server, admin_key is not None, tls is not None),
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
                 while True:
                     server.check()
                     time.sleep(_CHECK_SECONDS)
@@ -184,10 +202,11 @@ def _show_example(server: TritonServer, ensemble: str) -> None:
     _console.print(ranking_table(ensemble, question.request, {task: scores[task] for task in tasks}))
 
 
-def _where(server: TritonServer) -> str:
+def _where(server: TritonServer, admin: bool, tls: bool) -> str:
     return (
-        f"HTTP on {server.http_url}, gRPC on {server.grpc_url}\n"
+        f"HTTP on {server.http_url}, gRPC on {server.grpc_url}{' (TLS)' if tls else ''}\n"
         f"metrics on http://{server.metrics_url}/metrics\n"
+        f"administration {'with the admin key' if admin else 'closed (no admin key)'}\n"
         f"log in {server.log}\n"
         "Ctrl-C ends it"
     )
