@@ -52,10 +52,10 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         self.configs_asked = 0
         self.error: tuple[grpc.StatusCode, str] | None = None
 
-    def RepositoryIndex(self, request: Any, context: Any) -> Any:  # noqa: N802
-        response = service_pb2.RepositoryIndexResponse()
+    def ModelStatistics(self, request: Any, context: Any) -> Any:  # noqa: N802
+        response = service_pb2.ModelStatisticsResponse()
         for name in self.configs:
-            response.models.add(name=name)
+            response.model_stats.add(name=name)
         return response
 
     def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
