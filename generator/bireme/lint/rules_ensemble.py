@@ -98,13 +98,18 @@ def _inner_names(model: Model) -> Iterator[Issue]:
 def _optional(model: Model) -> Iterator[Issue]:
     for hop in hops(model):
         (source, given), (target, taken) = hop.source, hop.target
-        if source is model and given.optional and not taken.optional:
+        if source is model and given.optional and not taken.optional and not _state(model, hop.tensor):
             yield Issue(
                 f"{hop.place}.input_map[{taken.name}]",
                 f"hands the optional input '{hop.tensor}' to '{taken.name}', which {target.name} requires:"
                 " each request without it fails",
                 f"make it optional in {target.name} too, or required in the ensemble",
             )
+
+
+def _state(model: Model, tensor: str) -> bool:
+    """Whether it is the user's state of `--user-ahead`: the first step refuses requests without it, by name."""
+    return f'"name": "{tensor}"' in (model.parameter("bireme_state") or "")
 
 
 def _batch_size(model: Model) -> Iterator[Issue]:
