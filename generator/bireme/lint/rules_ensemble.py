@@ -108,7 +108,7 @@ def _optional(model: Model) -> Iterator[Issue]:
 
 
 def _state(model: Model, tensor: str) -> bool:
-    """Whether it is the user's state of `--user-ahead`: the first step refuses requests without it, by name."""
+    """Whether it is the state of `--user-ahead`: the first step refuses requests without it, by name."""
     return f'"name": "{tensor}"' in (model.parameter("bireme_state") or "")
 
 
