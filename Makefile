@@ -203,7 +203,7 @@ lint: $(INSTALLED) ## ruff and mypy
 QUICK := not slow and not gpu and not k8s
 
 .PHONY: test
-test: lint kernel $(SAVED_MODEL) ## lint and all quick tests that need no GPU, about 10 minutes
+test: lint kernel $(SAVED_MODEL) ## lint and all quick tests that need no GPU, about 25 minutes
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m "not triton and $(QUICK)"
 	$(BIN)/pytest -m "triton and $(QUICK)"
 
